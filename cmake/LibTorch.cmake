@@ -1,0 +1,52 @@
+# LibTorch as the imported target LibTorch::LibTorch, taken from the torch package of a Python installation.
+# Torch's own CMake files are not used: with Debian's CMake they fail beside nvcc 13, and they demand a CUDA toolkit
+# even when nothing of ours needs one.
+#
+# HKT_PYTHON  the Python whose torch is used (default: .venv's if there is one, else python3)
+# HKT_CUDA    also link the CUDA half of torch
+
+set(HKT_TORCH_VERSION 2.11.0)
+
+if(NOT HKT_PYTHON)
+  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/.venv/bin/python)
+    set(HKT_PYTHON ${CMAKE_CURRENT_SOURCE_DIR}/.venv/bin/python)
+  else()
+    set(HKT_PYTHON python3)
+  endif()
+endif()
+set(HKT_PYTHON ${HKT_PYTHON} CACHE STRING "the Python whose torch is used")
+
+execute_process(
+  COMMAND ${HKT_PYTHON} -c "
+import glob, importlib.util, os, runpy
+torch = importlib.util.find_spec('torch').submodule_search_locations[0]
+version = runpy.run_path(os.path.join(torch, 'version.py'))['__version__'].split('+')[0]
+nvidia = sorted(glob.glob(os.path.join(os.path.dirname(torch), 'nvidia', '*', 'lib')))
+print(';'.join([version, torch, *nvidia]), end='')"
+  OUTPUT_VARIABLE found ERROR_QUIET RESULT_VARIABLE failed)
+if(failed)
+  message(FATAL_ERROR "No torch in ${HKT_PYTHON}. Run 'make build', which sets it up, or pass -DHKT_PYTHON=<python with torch ${HKT_TORCH_VERSION}>.")
+endif()
+list(POP_FRONT found version LIBTORCH_DIR)
+set(LIBTORCH_RPATH ${LIBTORCH_DIR}/lib ${found})
+if(NOT version STREQUAL HKT_TORCH_VERSION)
+  message(FATAL_ERROR "${HKT_PYTHON} has torch ${version}; this project needs ${HKT_TORCH_VERSION}.")
+endif()
+message(STATUS "LibTorch ${version}: ${LIBTORCH_DIR}")
+
+set(libraries torch_cpu c10)
+if(HKT_CUDA)
+  list(APPEND libraries torch_cuda c10_cuda)
+endif()
+list(TRANSFORM libraries REPLACE "(.+)" "${LIBTORCH_DIR}/lib/lib\\1.so")
+
+add_library(LibTorch::LibTorch INTERFACE IMPORTED)
+target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE
+  ${LIBTORCH_DIR}/include ${LIBTORCH_DIR}/include/torch/csrc/api/include)
+# torch's thread pool is OpenMP inlined from its headers, so our files need the flag, and torch's own runtime library.
+target_compile_options(LibTorch::LibTorch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
+# The fmt inside torch, header only: Debian's would clash with it.
+target_compile_definitions(LibTorch::LibTorch INTERFACE FMT_HEADER_ONLY)
+target_link_libraries(LibTorch::LibTorch INTERFACE ${libraries} ${LIBTORCH_DIR}/lib/libgomp.so.1)
+# DT_RPATH rather than DT_RUNPATH, so that what torch itself loads is found there too.
+target_link_options(LibTorch::LibTorch INTERFACE LINKER:--disable-new-dtags)

@@ -1,0 +1,4 @@
+// What libhkt shows to its users; everything else is hidden.
+#pragma once
+
+#define HKT_EXPORT __attribute__((visibility("default")))

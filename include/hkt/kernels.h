@@ -1,0 +1,78 @@
+// HKT attention on raw memory: pointers, strides and a way to use several cores. Knows nothing of Torch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+namespace hkt::kernels {
+
+inline constexpr int max_levels = 8;
+inline constexpr int max_width = 256;
+
+enum class Element : std::uint8_t { float32, float64, bfloat16, float16 };
+
+// A [batch, heads, rows, width] array whose last stride is 1; strides count elements.
+struct Array {
+  void* data = nullptr;
+  std::int64_t batch_stride = 0;
+  std::int64_t head_stride = 0;
+  std::int64_t row_stride = 0;
+};
+
+// Everything the forward pass reads and writes. Level l has ceil(length / 2^l) rows.
+struct AttentionForward {
+  Element element = Element::float32;
+  std::int64_t batch = 0;
+  std::int64_t heads = 0;
+  std::int64_t length = 0;
+  int levels = 1;
+  int width = 0;
+  int value_width = 0;
+  bool causal = false;
+  double scale = 1;
+
+  Array q[max_levels];
+  Array k[max_levels];
+  Array v;
+  Array out;
+  const void* weights = nullptr;          // [heads, levels], contiguous; float64 for float64 elements, else float32
+  const std::int64_t* lengths = nullptr;  // [batch], valid rows of each sequence; null: all of them
+  void* lse = nullptr;                    // [batch, heads, length], contiguous, the type of weights
+};
+
+// The backward pass reads what the forward pass wrote. grad_weights is [heads, levels], the type of weights.
+struct AttentionBackward : AttentionForward {
+  Array grad_out;
+  Array grad_q[max_levels];
+  Array grad_k[max_levels];
+  Array grad_v;
+  void* grad_weights = nullptr;
+};
+
+namespace cpu {
+
+enum class InstructionSet : std::uint8_t { portable, avx2, avx512, avx512_bf16 };
+
+// The widest set that this build has kernels for and this machine can run.
+InstructionSet best_instruction_set();
+std::string_view name(InstructionSet set);
+
+// How a kernel uses the machine: run(body) calls body(thread) for every thread in [0, threads), side by side if it can.
+struct Machine {
+  InstructionSet instruction_set = InstructionSet::portable;
+  int threads = 1;
+  std::function<void(const std::function<void(int)>& body)> run;
+};
+
+// Bytes of workspace (64-byte aligned) that the passes need: linear in length, at most a few times the inputs.
+std::int64_t workspace_bytes(const AttentionForward& problem, const Machine& machine);
+std::int64_t workspace_bytes(const AttentionBackward& problem, const Machine& machine);
+
+// Same bits for the same inputs, whatever the number of threads.
+void attention_forward(const AttentionForward& problem, const Machine& machine, void* workspace);
+void attention_backward(const AttentionBackward& problem, const Machine& machine, void* workspace);
+
+}  // namespace cpu
+}  // namespace hkt::kernels

@@ -1,0 +1,25 @@
+// The operators hkt::attention and hkt::downsample, the same that Python sees as torch.ops.hkt.*, for C++ callers.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <tuple>
+
+#include "hkt/export.h"
+
+namespace hkt {
+
+// Softmax attention over S[i,j] = scale · Σ_l weights[h,l] · ⟨q[l][i >> l], k[l][j >> l]⟩.
+//   q[l], k[l]  [B, H, ceil(T / 2^l), D]      v  [B, H, T, Dv]      weights  [H, L]      lengths  [B], valid tokens
+// Returns out [B, H, T, Dv] and the log-sum-exp of each row [B, H, T]. Differentiable in q, k, v and weights.
+HKT_EXPORT std::tuple<at::Tensor, at::Tensor> attention(at::TensorList q, at::TensorList k, const at::Tensor& v,
+                                                        const at::Tensor& weights, bool causal = false,
+                                                        const std::optional<at::Tensor>& lengths = {},
+                                                        std::optional<double> scale = {});
+
+// Causal downsampling by two: y[m] = Σ_r x[2m − r] · weight[r].
+//   x  [B, T, d]      weight  [K, d, d] (dense) or [K, d] (depthwise)      returns  [B, ceil(T / 2), d]
+HKT_EXPORT at::Tensor downsample(const at::Tensor& x, const at::Tensor& weight);
+
+}  // namespace hkt

@@ -1,0 +1,172 @@
+// Matrix products on register tiles: C[rows × columns] from A[rows × depth] and B[depth × columns], with whatever is to be
+// done to the sums (weights, exponentials, adding to C) fused in as a `Finish`. The one place where multiply-adds happen.
+#pragma once
+
+#include "vector.h"
+
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
+namespace hkt::kernels::cpu::HKT_CPU_TARGET {
+
+// How a product is computed. A word is what one multiply-add step takes from A and from a lane of B: a number, or for
+// bfloat16 the pair of numbers that the machine multiplies and adds at once.
+template <class T>
+struct Plain {
+  using Number = T;
+  using Word = T;
+  using Sum = T;
+  static constexpr int numbers_per_word = 1;
+  static HKT_INLINE Vector<Sum> multiply_add(Word a, Vector<Word> b, Vector<Sum> c) { return c + splat(a) * b; }
+};
+
+#ifdef __AVX512BF16__
+struct BFloat16Pairs {
+  using Number = std::uint16_t;
+  using Word = std::uint32_t;
+  using Sum = float;
+  static constexpr int numbers_per_word = 2;
+  static HKT_INLINE Vector<Sum> multiply_add(Word a, Vector<Word> b, Vector<Sum> c) {
+    return bits_as<Vector<Sum>>(
+        _mm512_dpbf16_ps(bits_as<__m512>(c), bits_as<__m512bh>(splat(a)), bits_as<__m512bh>(b)));
+  }
+};
+#endif
+
+// Words needed for n numbers, and numbers rounded up so that a row fills whole vectors of sums.
+template <class Math>
+HKT_INLINE constexpr std::int64_t words(std::int64_t n) {
+  return (n + Math::numbers_per_word - 1) / Math::numbers_per_word;
+}
+HKT_INLINE constexpr std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+// Register tiles: `max_vectors` vectors wide, and as many rows as the registers hold.
+inline constexpr int max_vectors = HKT_VECTOR_BYTES == 64 ? 4 : 2;
+template <int Vectors>
+inline constexpr int tile_rows = max_vectors == 4 ? (Vectors == 4 ? 6 : Vectors == 3 ? 8 : 12) : (Vectors == 2 ? 6 : 12);
+template <class Math>
+inline constexpr int panel_width = max_vectors* lanes<typename Math::Sum>;
+
+template <class Math>
+struct Left {  // A[row][step] is data[row · row_stride + step · depth_stride]
+  const typename Math::Word* data;
+  std::int64_t row_stride;
+  std::int64_t depth_stride;
+};
+template <class Math>
+struct Right {  // row `step` of B begins at data[step · depth_stride]
+  const typename Math::Word* data;
+  std::int64_t depth_stride;
+};
+
+// Out of line on purpose: inlined into its callers GCC spills the accumulators.
+template <class Math, int Rows, int Vectors, class Finish>
+[[gnu::noinline]] void multiply_tile(std::int64_t depth, Left<Math> a, Right<Math> b, Finish finish) {
+  using Sum = typename Math::Sum;
+  Vector<Sum> sums[Rows][Vectors];
+#pragma GCC unroll 16
+  for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 16
+    for (int v = 0; v < Vectors; ++v) sums[r][v] = Vector<Sum>{};
+  for (std::int64_t step = 0; step < depth; ++step) {
+    Vector<typename Math::Word> row[Vectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < Vectors; ++v) row[v] = load(b.data + v * lanes<Sum>);
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r) {
+      const typename Math::Word left = a.data[r * a.row_stride];
+#pragma GCC unroll 16
+      for (int v = 0; v < Vectors; ++v) sums[r][v] = Math::multiply_add(left, row[v], sums[r][v]);
+    }
+    a.data += a.depth_stride;
+    b.data += b.depth_stride;
+  }
+  finish.template operator()<Rows, Vectors>(sums);
+}
+
+inline constexpr int fewer_rows(int rows) { return rows > 8 ? 8 : rows > 4 ? 4 : 2; }
+
+// A column of tiles, tallest first. Rows come in pairs: an odd last row computes one row too many, into padding.
+template <class Math, int Rows, int Vectors, class Finish>
+HKT_INLINE void multiply_column(int row, int rows, std::int64_t depth, Left<Math> a, Right<Math> b, Finish finish) {
+  for (; row + Rows <= rows + (Rows == 2); row += Rows)
+    multiply_tile<Math, Rows, Vectors>(depth, Left<Math>{a.data + row * a.row_stride, a.row_stride, a.depth_stride}, b,
+                                       finish.at(row, 0));
+  if constexpr (Rows > 2) multiply_column<Math, fewer_rows(Rows), Vectors>(row, rows, depth, a, b, finish);
+}
+
+template <class Math, class Finish>
+HKT_INLINE void multiply_columns(int vectors, int rows, std::int64_t depth, Left<Math> a, Right<Math> b, Finish finish) {
+  if constexpr (max_vectors == 4) {
+    if (vectors == 4) return multiply_column<Math, tile_rows<4>, 4>(0, rows, depth, a, b, finish);
+    if (vectors == 3) return multiply_column<Math, tile_rows<3>, 3>(0, rows, depth, a, b, finish);
+  }
+  if (vectors == 2) return multiply_column<Math, tile_rows<2>, 2>(0, rows, depth, a, b, finish);
+  multiply_column<Math, tile_rows<1>, 1>(0, rows, depth, a, b, finish);
+}
+
+// B packed in panels: [depth][panel_width] for each run of panel_width columns.
+template <class Math, class Finish>
+HKT_INLINE void multiply_panels(int rows, int columns, std::int64_t depth, Left<Math> a, const typename Math::Word* panels,
+                                Finish finish) {
+  constexpr int width = panel_width<Math>;
+  constexpr int lane_count = lanes<typename Math::Sum>;
+  for (int column = 0; column < columns; column += width) {
+    const int vectors = (min(width, columns - column) + lane_count - 1) / lane_count;
+    multiply_columns<Math>(vectors, rows, depth, a, Right<Math>{panels + column * depth, width}, finish.at(0, column));
+  }
+}
+
+// B as rows of `columns` numbers (a multiple of the lanes), depth_stride words apart.
+template <class Math, class Finish>
+HKT_INLINE void multiply_rows(int rows, int columns, std::int64_t depth, Left<Math> a, Right<Math> b, Finish finish) {
+  constexpr int width = panel_width<Math>;
+  constexpr int lane_count = lanes<typename Math::Sum>;
+  for (int column = 0; column < columns; column += width)
+    multiply_columns<Math>(min(width, columns - column) / lane_count, rows, depth, a,
+                           Right<Math>{b.data + column, b.depth_stride}, finish.at(0, column));
+}
+
+// Finish: C += A·B.
+template <class Sum>
+struct AddTo {
+  Sum* out;
+  std::int64_t stride;
+  HKT_INLINE AddTo at(std::int64_t row, std::int64_t column) const { return {out + row * stride + column, stride}; }
+  template <int Rows, int Vectors>
+  HKT_INLINE void operator()(Vector<Sum> (&sums)[Rows][Vectors]) const {
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 16
+      for (int v = 0; v < Vectors; ++v) {
+        Sum* to = out + r * stride + v * lanes<Sum>;
+        store(to, load(to) + sums[r][v]);
+      }
+  }
+};
+
+// Finish: C = C · factor[row] + A·B.
+template <class Sum>
+struct RescaleAndAdd {
+  Sum* out;
+  std::int64_t stride;
+  const Sum* factor;
+  HKT_INLINE RescaleAndAdd at(std::int64_t row, std::int64_t column) const {
+    return {out + row * stride + column, stride, factor + row};
+  }
+  template <int Rows, int Vectors>
+  HKT_INLINE void operator()(Vector<Sum> (&sums)[Rows][Vectors]) const {
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 16
+      for (int v = 0; v < Vectors; ++v) {
+        Sum* to = out + r * stride + v * lanes<Sum>;
+        store(to, load(to) * factor[r] + sums[r][v]);
+      }
+  }
+};
+
+}  // namespace hkt::kernels::cpu::HKT_CPU_TARGET
