@@ -2,20 +2,29 @@
 # Torch's own CMake files are not used: with Debian's CMake they fail beside nvcc 13, and they demand a CUDA toolkit
 # even when nothing of ours needs one.
 #
-# HKT_PYTHON  the Python whose torch is used (default: .venv's if there is one, else python3)
-# HKT_CUDA    also link the CUDA half of torch
+# Used by hkt's own build and, installed, by hktConfig.cmake, which sets what hkt was built with:
+# HKT_TORCH_VERSION  the only version that will do (default: the one in requirements.txt)
+# HKT_PYTHON         the Python whose torch is used (default: .venv's if there is one, else python3)
+# HKT_CUDA           also link the CUDA half of torch
 
-set(HKT_TORCH_VERSION 2.11.0)
+if(TARGET LibTorch::LibTorch)
+  return()
+endif()
 
+if(NOT HKT_TORCH_VERSION)
+  file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/../requirements.txt HKT_TORCH_VERSION REGEX "^torch==")
+  string(REPLACE "torch==" "" HKT_TORCH_VERSION ${HKT_TORCH_VERSION})
+endif()
 if(NOT HKT_PYTHON)
-  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/.venv/bin/python)
-    set(HKT_PYTHON ${CMAKE_CURRENT_SOURCE_DIR}/.venv/bin/python)
+  if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/../.venv/bin/python)
+    cmake_path(SET HKT_PYTHON NORMALIZE ${CMAKE_CURRENT_LIST_DIR}/../.venv/bin/python)
   else()
     set(HKT_PYTHON python3)
   endif()
 endif()
 set(HKT_PYTHON ${HKT_PYTHON} CACHE STRING "the Python whose torch is used")
 
+block(PROPAGATE LIBTORCH_DIR LIBTORCH_RPATH)
 execute_process(
   COMMAND ${HKT_PYTHON} -c "
 import glob, importlib.util, os, runpy
@@ -25,12 +34,12 @@ nvidia = sorted(glob.glob(os.path.join(os.path.dirname(torch), 'nvidia', '*', 'l
 print(';'.join([version, torch, *nvidia]), end='')"
   OUTPUT_VARIABLE found ERROR_QUIET RESULT_VARIABLE failed)
 if(failed)
-  message(FATAL_ERROR "No torch in ${HKT_PYTHON}. Run 'make build', which sets it up, or pass -DHKT_PYTHON=<python with torch ${HKT_TORCH_VERSION}>.")
+  message(FATAL_ERROR "${HKT_PYTHON} has no torch, and hkt needs torch ${HKT_TORCH_VERSION}; pass -DHKT_PYTHON=<a Python that has it> (in hkt's own folder 'make build' does).")
 endif()
 list(POP_FRONT found version LIBTORCH_DIR)
 set(LIBTORCH_RPATH ${LIBTORCH_DIR}/lib ${found})
 if(NOT version STREQUAL HKT_TORCH_VERSION)
-  message(FATAL_ERROR "${HKT_PYTHON} has torch ${version}; this project needs ${HKT_TORCH_VERSION}.")
+  message(FATAL_ERROR "${HKT_PYTHON} has torch ${version}, and hkt needs torch ${HKT_TORCH_VERSION}; pass -DHKT_PYTHON=<a Python that has it>.")
 endif()
 message(STATUS "LibTorch ${version}: ${LIBTORCH_DIR}")
 
@@ -50,3 +59,4 @@ target_compile_definitions(LibTorch::LibTorch INTERFACE FMT_HEADER_ONLY)
 target_link_libraries(LibTorch::LibTorch INTERFACE ${libraries} ${LIBTORCH_DIR}/lib/libgomp.so.1)
 # DT_RPATH rather than DT_RUNPATH, so that what torch itself loads is found there too.
 target_link_options(LibTorch::LibTorch INTERFACE LINKER:--disable-new-dtags)
+endblock()

@@ -31,6 +31,26 @@ struct BFloat16Pairs {
     return bits_as<Vector<Sum>>(
         _mm512_dpbf16_ps(bits_as<__m512>(c), bits_as<__m512bh>(splat(a)), bits_as<__m512bh>(b)));
   }
+  // Rounded to nearest: the numbers of `first`, then those of `second`.
+  static HKT_INLINE Vector<Word> narrow(Vector<Sum> first, Vector<Sum> second) {
+    return bits_as<Vector<Word>>(_mm512_cvtne2ps_pbh(bits_as<__m512>(second), bits_as<__m512>(first)));
+  }
+  // Of two narrowed vectors: words that pair their lanes, and each stored for itself.
+  static HKT_INLINE Vector<Word> interleave_halves(Vector<Word> both) {
+    const auto numbers = bits_as<Vector<Number>>(both);
+    return bits_as<Vector<Word>>(interleave_with_second_half(numbers, std::make_integer_sequence<int, lanes<Number>>{}));
+  }
+  static HKT_INLINE void store_halves(Word* first, Word* second, Vector<Word> both) {
+    using Half = typename VectorTypes<Word>::Half;
+    *reinterpret_cast<Half*>(first) = __builtin_shufflevector(both, both, 0, 1, 2, 3, 4, 5, 6, 7);
+    *reinterpret_cast<Half*>(second) = __builtin_shufflevector(both, both, 8, 9, 10, 11, 12, 13, 14, 15);
+  }
+
+ private:
+  template <int... I>
+  static HKT_INLINE Vector<Number> interleave_with_second_half(Vector<Number> v, std::integer_sequence<int, I...>) {
+    return __builtin_shufflevector(v, v, (I / 2 + (I % 2) * lanes<Number> / 2)...);
+  }
 };
 #endif
 
@@ -89,44 +109,70 @@ template <class Math, int Rows, int Vectors, class Finish>
 
 inline constexpr int fewer_rows(int rows) { return rows > 8 ? 8 : rows > 4 ? 4 : 2; }
 
+// The steps of depth that rows [row, row + rows) need: all of them, or those on one side of a diagonal.
+struct Steps {
+  std::int64_t first;
+  std::int64_t last;
+};
+struct AllSteps {
+  std::int64_t depth;
+  HKT_INLINE Steps operator()(int, int) const { return {0, depth}; }
+};
+
 // A column of tiles, tallest first. Rows come in pairs: an odd last row computes one row too many, into padding.
-template <class Math, int Rows, int Vectors, class Finish>
-HKT_INLINE void multiply_column(int row, int rows, std::int64_t depth, Left<Math> a, Right<Math> b, Finish finish) {
-  for (; row + Rows <= rows + (Rows == 2); row += Rows)
-    multiply_tile<Math, Rows, Vectors>(depth, Left<Math>{a.data + row * a.row_stride, a.row_stride, a.depth_stride}, b,
-                                       finish.at(row, 0));
-  if constexpr (Rows > 2) multiply_column<Math, fewer_rows(Rows), Vectors>(row, rows, depth, a, b, finish);
-}
-
-template <class Math, class Finish>
-HKT_INLINE void multiply_columns(int vectors, int rows, std::int64_t depth, Left<Math> a, Right<Math> b, Finish finish) {
-  if constexpr (max_vectors == 4) {
-    if (vectors == 4) return multiply_column<Math, tile_rows<4>, 4>(0, rows, depth, a, b, finish);
-    if (vectors == 3) return multiply_column<Math, tile_rows<3>, 3>(0, rows, depth, a, b, finish);
+template <class Math, int Rows, int Vectors, class Range, class Finish>
+HKT_INLINE void multiply_column(int row, int rows, Range range, Left<Math> a, Right<Math> b, Finish finish) {
+  for (; row + Rows <= rows + (Rows == 2); row += Rows) {
+    const Steps steps = range(row, Rows);
+    if (steps.first >= steps.last) continue;
+    multiply_tile<Math, Rows, Vectors>(
+        steps.last - steps.first,
+        Left<Math>{a.data + row * a.row_stride + steps.first * a.depth_stride, a.row_stride, a.depth_stride},
+        Right<Math>{b.data + steps.first * b.depth_stride, b.depth_stride}, finish.at(row, 0));
   }
-  if (vectors == 2) return multiply_column<Math, tile_rows<2>, 2>(0, rows, depth, a, b, finish);
-  multiply_column<Math, tile_rows<1>, 1>(0, rows, depth, a, b, finish);
+  if constexpr (Rows > 2) multiply_column<Math, fewer_rows(Rows), Vectors>(row, rows, range, a, b, finish);
 }
 
-// B packed in panels: [depth][panel_width] for each run of panel_width columns.
+template <class Math, class Range, class Finish>
+HKT_INLINE void multiply_columns(int vectors, int rows, Range range, Left<Math> a, Right<Math> b, Finish finish) {
+  if constexpr (max_vectors == 4) {
+    if (vectors == 4) return multiply_column<Math, tile_rows<4>, 4>(0, rows, range, a, b, finish);
+    if (vectors == 3) return multiply_column<Math, tile_rows<3>, 3>(0, rows, range, a, b, finish);
+  }
+  if (vectors == 2) return multiply_column<Math, tile_rows<2>, 2>(0, rows, range, a, b, finish);
+  multiply_column<Math, tile_rows<1>, 1>(0, rows, range, a, b, finish);
+}
+
+// B packed in panels: for each run of `run` columns [depth][stride], stride being the run rounded up to whole vectors.
+// A run never crosses a tile of keys, which at the coarse levels holds fewer columns than registers do.
+struct Panels {
+  int run;
+  int stride;
+};
+template <class Math>
+HKT_INLINE constexpr Panels panels_of(int tile_columns) {
+  const int run = min(panel_width<Math>, tile_columns);
+  return {run, static_cast<int>(round_up(run, lanes<typename Math::Sum>))};
+}
+
 template <class Math, class Finish>
 HKT_INLINE void multiply_panels(int rows, int columns, std::int64_t depth, Left<Math> a, const typename Math::Word* panels,
-                                Finish finish) {
-  constexpr int width = panel_width<Math>;
+                                Panels shape, Finish finish) {
   constexpr int lane_count = lanes<typename Math::Sum>;
-  for (int column = 0; column < columns; column += width) {
-    const int vectors = (min(width, columns - column) + lane_count - 1) / lane_count;
-    multiply_columns<Math>(vectors, rows, depth, a, Right<Math>{panels + column * depth, width}, finish.at(0, column));
+  for (int column = 0; column < columns; column += shape.run) {
+    const int vectors = (min(shape.run, columns - column) + lane_count - 1) / lane_count;
+    multiply_columns<Math>(vectors, rows, AllSteps{depth}, a, Right<Math>{panels, shape.stride}, finish.at(0, column));
+    panels += shape.stride * depth;
   }
 }
 
 // B as rows of `columns` numbers (a multiple of the lanes), depth_stride words apart.
-template <class Math, class Finish>
-HKT_INLINE void multiply_rows(int rows, int columns, std::int64_t depth, Left<Math> a, Right<Math> b, Finish finish) {
+template <class Math, class Range, class Finish>
+HKT_INLINE void multiply_rows(int rows, int columns, Range range, Left<Math> a, Right<Math> b, Finish finish) {
   constexpr int width = panel_width<Math>;
   constexpr int lane_count = lanes<typename Math::Sum>;
   for (int column = 0; column < columns; column += width)
-    multiply_columns<Math>(min(width, columns - column) / lane_count, rows, depth, a,
+    multiply_columns<Math>(min(width, columns - column) / lane_count, rows, range, a,
                            Right<Math>{b.data + column, b.depth_stride}, finish.at(0, column));
 }
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#define HKT_INLINE [[gnu::always_inline]] inline
+#define HKT_INLINE __attribute__((always_inline)) inline
 
 namespace hkt::kernels::cpu::HKT_CPU_TARGET {
 

@@ -1,0 +1,58 @@
+# The few commands of this project. Each makes ready what it needs first, and does nothing twice.
+#   HKT_CUDA=1 or 0  with or without CUDA (default: with it where both nvcc and a GPU are)
+#   HKT_PYTHON       the Python whose torch is used (default: see scripts/setup)
+
+HKT_CUDA ?= $(shell command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1 && echo 1)
+preset := $(if $(filter 1,$(HKT_CUDA)),cuda,release)
+python = $(shell cat build/.python)
+sources = $(shell git ls-files -co --exclude-standard '*.cpp' '*.h' '*.cu' '*.cuh')
+lint = .venv/lint/bin
+
+.PHONY: help setup setup-lint build test bench sanitize format lint clean
+
+help:
+	@echo 'make build      set up this machine, then build the library and the operators'
+	@echo 'make test       build, then run all tests'
+	@echo 'make bench      build, then measure the operators; results go to results/'
+	@echo 'make sanitize   run the tests of the kernels under the address and undefined behaviour sanitizers'
+	@echo 'make format     lay out the sources'
+	@echo 'make lint       check layout and code'
+	@echo 'make clean      remove what was built'
+
+setup:
+	@scripts/setup
+setup-lint:
+	@scripts/setup lint
+
+# Configured again when the Python or the preset changes; setup and the line below touch these files only then.
+build/.python: setup ;
+build/.preset: setup
+	@test "$$(cat $@ 2>/dev/null)" = $(preset) || echo $(preset) >$@
+build/build.ninja: build/.python build/.preset requirements.txt CMakePresets.json
+	cmake --preset $(preset) -DHKT_PYTHON=$(python)
+	@touch $@
+
+build: build/build.ninja
+	cmake --build --preset $(preset)
+
+test: build
+	ctest --preset $(preset)
+	HKT_BUILD=build $(python) -m pytest -q tests/python
+
+bench: build
+	HKT_BUILD=build $(python) bench/run.py
+
+sanitize: setup
+	cmake --preset asan-ubsan -DHKT_PYTHON=$(python)
+	cmake --build --preset asan-ubsan
+	ctest --preset asan-ubsan
+
+format: setup-lint
+	$(lint)/clang-format -i $(sources)
+
+lint: setup-lint build/build.ninja
+	$(lint)/clang-format --dry-run --Werror $(sources)
+	$(lint)/run-clang-tidy.py -clang-tidy-binary $(lint)/clang-tidy -p build -quiet -warnings-as-errors='*' '$(CURDIR)/(src|tests|bench)/'
+
+clean:
+	rm -rf build

@@ -1,0 +1,14 @@
+# What `cmake --install` puts where, so that another project finds it with find_package(hkt) and links hkt::hkt.
+include(CMakePackageConfigHelpers)
+set(hkt_package ${CMAKE_INSTALL_LIBDIR}/cmake/hkt)
+
+target_compile_features(hkt_library INTERFACE cxx_std_20)
+install(TARGETS hkt_library EXPORT hktTargets)
+install(TARGETS hkt_ops DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY include/hkt DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT hktTargets NAMESPACE hkt:: DESTINATION ${hkt_package})
+
+configure_package_config_file(cmake/hktConfig.cmake.in hktConfig.cmake INSTALL_DESTINATION ${hkt_package})
+write_basic_package_version_file(hktConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/hktConfig.cmake ${PROJECT_BINARY_DIR}/hktConfigVersion.cmake cmake/LibTorch.cmake
+  DESTINATION ${hkt_package})

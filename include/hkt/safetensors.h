@@ -1,0 +1,38 @@
+// Tensors in files of the safetensors format, which Python and others read, and a module's parameters in such a file.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hkt/export.h"
+
+namespace hkt {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+using Metadata = std::map<std::string, std::string>;
+
+struct SafetensorsFile {
+  NamedTensors tensors;  // in the order in which they lie in the file
+  Metadata metadata;
+};
+
+// dtypes: float64, float32, bfloat16, float16, int64, int32, uint8, bool. The file is written whole: until all of it is
+// on the disk an older file of that name stays as it is. Errors are std::runtime_error (the disk) and
+// std::invalid_argument (what was to be saved), in one sentence that names the file.
+HKT_EXPORT void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
+                                 const Metadata& metadata = {});
+
+// Believes nothing of what it reads: a file that is cut, mixed up or made by an enemy throws std::runtime_error.
+HKT_EXPORT SafetensorsFile load_safetensors(const std::filesystem::path& path);
+
+// The parameters of a module by name. load gives back the metadata; it refuses a file that lacks a parameter, has one
+// too many, or has one of another shape or dtype, and then changes nothing.
+HKT_EXPORT void save(const torch::nn::Module& module, const std::filesystem::path& path, const Metadata& metadata = {});
+HKT_EXPORT Metadata load(torch::nn::Module& module, const std::filesystem::path& path);
+
+}  // namespace hkt

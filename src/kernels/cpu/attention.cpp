@@ -1,0 +1,301 @@
+// The schedule of the CPU kernels: which thread computes which block, and where its memory lies.
+//
+// Many heads: a task is a head. Few heads: every head is prepared first, then a task is a block of one head. Both sum in the
+// same order, so the choice, and the number of threads, change no bit.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <thread>
+
+#include "attention_blocks.h"
+
+namespace hkt::kernels::cpu {
+namespace {
+
+constexpr std::int64_t heads_per_thread = 4;  // from here on whole heads keep the threads evenly busy
+
+Blocks choose_blocks(InstructionSet set, Element element) {
+#ifdef HKT_X86_KERNELS
+  if (set == InstructionSet::avx512_bf16 && element == Element::bfloat16) return avx512_bf16::blocks();
+  if (set >= InstructionSet::avx512) return avx512::blocks(element);
+  if (set == InstructionSet::avx2) return avx2::blocks(element);
+#else
+  static_cast<void>(set);
+#endif
+  return portable::blocks(element);
+}
+
+std::int64_t element_bytes(Element element) {
+  return element == Element::float64 ? 8 : element == Element::float32 ? 4 : 2;
+}
+
+std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// A count of tasks that threads take from, in order.
+class Queue {
+ public:
+  explicit Queue(std::int64_t tasks) : tasks_(tasks) {}
+  bool take(std::int64_t& task) {
+    task = next_.fetch_add(1, std::memory_order_relaxed);
+    return task < tasks_;
+  }
+
+ private:
+  std::atomic<std::int64_t> next_{0};
+  std::int64_t tasks_;
+};
+
+// Heads and sequences of a problem, and how its memory and work are divided.
+class Plan {
+ public:
+  Plan(const AttentionForward& problem, const Machine& machine)
+      : problem_(problem),
+        element_bytes_(element_bytes(problem.element)),
+        whole_heads_(machine.threads == 1 || heads() >= heads_per_thread * machine.threads),
+        slots_(whole_heads_ ? machine.threads : heads()) {}
+
+  std::int64_t heads() const { return problem_.batch * problem_.heads; }
+  bool whole_heads() const { return whole_heads_; }
+  // How many heads are held prepared at a time.
+  std::int64_t slots() const { return slots_; }
+
+  std::int64_t valid_rows(std::int64_t head) const {
+    return problem_.lengths ? problem_.lengths[head / problem_.heads] : problem_.length;
+  }
+
+  Head shape() const {
+    Head head;
+    head.levels = problem_.levels;
+    head.width = problem_.width;
+    head.value_width = problem_.value_width;
+    head.causal = problem_.causal;
+    head.length = problem_.length;
+    return head;
+  }
+
+  Head forward_head(std::int64_t index) const {
+    Head head = shape();
+    head.length = valid_rows(index);
+    for (int level = 0; level < problem_.levels; ++level) {
+      head.q[level] = rows(problem_.q[level], index);
+      head.k[level] = rows(problem_.k[level], index);
+      head.weights[level] = weight(index % problem_.heads, level) * problem_.scale;
+    }
+    head.v = rows(problem_.v, index);
+    head.out = rows(problem_.out, index);
+    head.lse = static_cast<char*>(problem_.lse) + index * problem_.length * sum_bytes();
+    return head;
+  }
+
+  Head backward_head(const AttentionBackward& problem, std::int64_t index) const {
+    Head head = forward_head(index);
+    head.grad_out = rows(problem.grad_out, index);
+    for (int level = 0; level < problem.levels; ++level) {
+      head.grad_q[level] = rows(problem.grad_q[level], index);
+      head.grad_k[level] = rows(problem.grad_k[level], index);
+    }
+    head.grad_v = rows(problem.grad_v, index);
+    return head;
+  }
+
+  // Rows [from, to) become zero.
+  void clear(const Rows& rows, std::int64_t from, std::int64_t to, int width) const {
+    for (std::int64_t row = from; row < to; ++row)
+      std::memset(static_cast<char*>(rows.data) + row * rows.stride * element_bytes_, 0, width * element_bytes_);
+  }
+  void clear_lse(const Head& head) const {
+    for (std::int64_t row = head.length; row < problem_.length; ++row)
+      if (problem_.element == Element::float64)
+        static_cast<double*>(head.lse)[row] = -__builtin_inf();
+      else
+        static_cast<float*>(head.lse)[row] = -__builtin_inff();
+  }
+
+ private:
+  std::int64_t sum_bytes() const { return problem_.element == Element::float64 ? 8 : 4; }
+  double weight(std::int64_t head, int level) const {
+    const std::int64_t at = head * problem_.levels + level;
+    return problem_.element == Element::float64 ? static_cast<const double*>(problem_.weights)[at]
+                                                : static_cast<const float*>(problem_.weights)[at];
+  }
+  Rows rows(const Array& array, std::int64_t head) const {
+    const std::int64_t offset =
+        head / problem_.heads * array.batch_stride + head % problem_.heads * array.head_stride;
+    return {static_cast<char*>(array.data) + offset * element_bytes_, array.row_stride};
+  }
+
+  const AttentionForward& problem_;
+  std::int64_t element_bytes_;
+  bool whole_heads_;
+  std::int64_t slots_;
+};
+
+// A workspace holds a shared part per slot, then a scratch part per thread.
+struct Parts {
+  char* shared;
+  std::int64_t shared_bytes;
+  std::int64_t scratch_bytes;
+  std::int64_t slots;
+  char* shared_of(std::int64_t slot) const { return shared + slot * shared_bytes; }
+  char* scratch_of(int thread) const { return shared + slots * shared_bytes + thread * scratch_bytes; }
+};
+
+// Calls prepare(head, slot, piece) for all pieces of all heads, then block(head, slot, block, thread) for all blocks.
+// Blocks of a head are handed out in ascending order.
+template <class Prepare, class BlockCount, class Compute>
+void run_schedule(const Plan& plan, const Machine& machine, int pieces, std::int64_t most_blocks, Prepare prepare,
+                  BlockCount blocks_of, Compute compute) {
+  if (plan.whole_heads()) {
+    Queue queue(plan.heads());
+    machine.run([&](int thread) {
+      for (std::int64_t head = 0; queue.take(head);) {
+        for (int piece = 0; piece < pieces; ++piece) prepare(head, thread, piece);
+        const std::int64_t blocks = blocks_of(head);
+        for (std::int64_t block = 0; block < blocks; ++block) compute(head, thread, block, thread);
+      }
+    });
+    return;
+  }
+  Queue preparations(plan.heads() * pieces);
+  machine.run([&](int) {
+    for (std::int64_t task = 0; preparations.take(task);)
+      prepare(task / pieces, task / pieces, static_cast<int>(task % pieces));
+  });
+  Queue queue(plan.heads() * most_blocks);
+  machine.run([&](int thread) {
+    for (std::int64_t task = 0; queue.take(task);) {
+      const std::int64_t head = task / most_blocks;
+      const std::int64_t block = task % most_blocks;
+      if (block < blocks_of(head)) compute(head, head, block, thread);
+    }
+  });
+}
+
+struct NoTurns final : Turn {
+  void wait(int) override {}
+  void done(int) override {}
+};
+
+// Key blocks of a head take turns at each query block. A block waits only for blocks that were handed out before it.
+class KeyBlockTurn final : public Turn {
+ public:
+  KeyBlockTurn(std::atomic<int>* finished, int key_block) : finished_(finished), key_block_(key_block) {}
+  void wait(int query_block) override {
+    for (int spins = 0; finished_[query_block].load(std::memory_order_acquire) != key_block_; ++spins)
+      if (spins > 1000) std::this_thread::yield();
+  }
+  void done(int query_block) override { finished_[query_block].store(key_block_ + 1, std::memory_order_release); }
+
+ private:
+  std::atomic<int>* finished_;
+  int key_block_;
+};
+
+void add_weight_gradients(const AttentionBackward& problem, const Plan& plan, const double* sums,
+                          std::int64_t most_query_blocks) {
+  for (std::int64_t head = 0; head < problem.heads; ++head)
+    for (int level = 0; level < problem.levels; ++level) {
+      double total = 0;
+      for (std::int64_t index = head; index < plan.heads(); index += problem.heads)
+        for (std::int64_t block = 0; block < most_query_blocks; ++block)
+          total += sums[(index * most_query_blocks + block) * problem.levels + level];
+      const std::int64_t at = head * problem.levels + level;
+      if (problem.element == Element::float64)
+        static_cast<double*>(problem.grad_weights)[at] = total * problem.scale;
+      else
+        static_cast<float*>(problem.grad_weights)[at] = static_cast<float>(total * problem.scale);
+    }
+}
+
+// Query blocks vary with a sequence's length; no sequence has more than this.
+std::int64_t most_query_blocks(const AttentionBackward& problem, const BackwardBlocks& blocks) {
+  return divide_up(problem.length, blocks.query_rows / 2) + 1;
+}
+
+}  // namespace
+
+std::int64_t workspace_bytes(const AttentionForward& problem, const Machine& machine) {
+  const ForwardBlocks blocks = choose_blocks(machine.instruction_set, problem.element).forward;
+  const Plan plan(problem, machine);
+  return plan.slots() * blocks.shared_bytes(plan.shape()) + machine.threads * blocks.scratch_bytes(plan.shape());
+}
+
+std::int64_t workspace_bytes(const AttentionBackward& problem, const Machine& machine) {
+  const BackwardBlocks blocks = choose_blocks(machine.instruction_set, problem.element).backward;
+  const Plan plan(problem, machine);
+  const std::int64_t query_blocks = plan.heads() * most_query_blocks(problem, blocks);
+  return plan.slots() * blocks.shared_bytes(plan.shape()) + machine.threads * blocks.scratch_bytes(plan.shape()) +
+         query_blocks * static_cast<std::int64_t>(problem.levels * sizeof(double) + sizeof(std::atomic<int>));
+}
+
+void attention_forward(const AttentionForward& problem, const Machine& machine, void* workspace) {
+  const ForwardBlocks blocks = choose_blocks(machine.instruction_set, problem.element).forward;
+  const Plan plan(problem, machine);
+  const Parts parts{static_cast<char*>(workspace), blocks.shared_bytes(plan.shape()),
+                    blocks.scratch_bytes(plan.shape()), plan.slots()};
+  const auto rows_of = [&](const Head& head) { return query_block_rows(head.length, head.levels, blocks.block_rows); };
+  const auto prepare = [&](std::int64_t index, std::int64_t slot, int piece) {
+    const Head head = plan.forward_head(index);
+    if (piece == 0) {
+      plan.clear(head.out, head.length, problem.length, problem.value_width);
+      plan.clear_lse(head);
+    }
+    if (head.length > 0) blocks.prepare(head, piece, parts.shared_of(slot));
+  };
+  const auto count = [&](std::int64_t index) {
+    const Head head = plan.forward_head(index);
+    return head.length == 0 ? 0 : divide_up(head.length, rows_of(head));
+  };
+  const auto compute = [&](std::int64_t index, std::int64_t slot, std::int64_t block, int thread) {
+    const Head head = plan.forward_head(index);
+    const int rows = rows_of(head);
+    // Under the causal mask the last blocks have the most to do: begin with them.
+    const std::int64_t blocks_of_head = divide_up(head.length, rows);
+    const std::int64_t first = (head.causal ? blocks_of_head - 1 - block : block) * rows;
+    const int valid = static_cast<int>(std::min<std::int64_t>(rows, head.length - first));
+    blocks.compute(head, {first, valid}, parts.shared_of(slot), parts.scratch_of(thread));
+  };
+  const std::int64_t most = divide_up(problem.length, blocks.block_rows / 2) + 1;
+  run_schedule(plan, machine, problem.levels + 1, most, prepare, count, compute);
+}
+
+void attention_backward(const AttentionBackward& problem, const Machine& machine, void* workspace) {
+  const BackwardBlocks blocks = choose_blocks(machine.instruction_set, problem.element).backward;
+  const Plan plan(problem, machine);
+  const Parts parts{static_cast<char*>(workspace), blocks.shared_bytes(plan.shape()),
+                    blocks.scratch_bytes(plan.shape()), plan.slots()};
+  const std::int64_t query_blocks = most_query_blocks(problem, blocks);
+  double* weight_sums = reinterpret_cast<double*>(parts.scratch_of(machine.threads));
+  std::memset(weight_sums, 0, plan.heads() * query_blocks * problem.levels * sizeof(double));
+  auto* finished = reinterpret_cast<std::atomic<int>*>(weight_sums + plan.heads() * query_blocks * problem.levels);
+  std::uninitialized_value_construct_n(finished, plan.heads() * query_blocks);
+
+  const auto prepare = [&](std::int64_t index, std::int64_t slot, int piece) {
+    const Head head = plan.backward_head(problem, index);
+    if (piece < problem.levels) {
+      const std::int64_t rows = divide_up(problem.length, std::int64_t{1} << piece);
+      plan.clear(head.grad_q[piece], head.level_length(piece), rows, problem.width);
+      plan.clear(head.grad_k[piece], head.level_length(piece), rows, problem.width);
+    } else {
+      plan.clear(head.grad_v, head.length, problem.length, problem.value_width);
+    }
+    if (head.length > 0) blocks.prepare(head, piece, parts.shared_of(slot));
+  };
+  const auto count = [&](std::int64_t index) { return divide_up(plan.valid_rows(index), blocks.key_rows); };
+  const auto compute = [&](std::int64_t index, std::int64_t slot, std::int64_t block, int thread) {
+    const Head head = plan.backward_head(problem, index);
+    const std::int64_t first = block * blocks.key_rows;
+    const int valid = static_cast<int>(std::min<std::int64_t>(blocks.key_rows, head.length - first));
+    double* sums = weight_sums + index * query_blocks * problem.levels;
+    NoTurns none;
+    KeyBlockTurn turns(finished + index * query_blocks, static_cast<int>(block));
+    Turn& turn = plan.whole_heads() ? static_cast<Turn&>(none) : turns;
+    blocks.compute(head, {first, valid}, parts.shared_of(slot), parts.scratch_of(thread), turn, sums);
+  };
+  run_schedule(plan, machine, problem.levels + 1, divide_up(problem.length, blocks.key_rows), prepare, count, compute);
+  add_weight_gradients(problem, plan, weight_sums, query_blocks);
+}
+
+}  // namespace hkt::kernels::cpu

@@ -1,0 +1,108 @@
+// The seam between the schedule (attention.cpp, built for any machine) and the block kernels, built once for each
+// instruction set. One table of functions per instruction set and element type.
+#pragma once
+
+#include "hkt/kernels.h"
+
+namespace hkt::kernels::cpu {
+
+// The rows of one head of one sequence; the stride counts elements.
+struct Rows {
+  void* data = nullptr;
+  std::int64_t stride = 0;
+};
+
+// One head of one sequence. Only its valid rows are seen here: padding is the schedule's business.
+struct Head {
+  int levels = 1;
+  int width = 0;
+  int value_width = 0;
+  bool causal = false;
+  std::int64_t length = 0;
+  double weights[max_levels] = {};  // λ_l · scale
+  Rows q[max_levels];
+  Rows k[max_levels];
+  Rows v;
+  Rows out;
+  void* lse = nullptr;
+  Rows grad_out;
+  Rows grad_q[max_levels];
+  Rows grad_k[max_levels];
+  Rows grad_v;
+
+  std::int64_t level_length(int level) const { return (length + (std::int64_t{1} << level) - 1) >> level; }
+};
+
+struct Block {
+  std::int64_t first = 0;
+  int rows = 0;
+};
+
+// Memory comes from the caller. `shared` belongs to a head and is filled once, piece by piece (a piece per level and one
+// more), before its blocks are computed; `scratch` belongs to a thread.
+struct ForwardBlocks {
+  int block_rows;  // the most query rows of a block
+  std::int64_t (*shared_bytes)(const Head&);
+  std::int64_t (*scratch_bytes)(const Head&);
+  void (*prepare)(const Head&, int piece, void* shared);
+  void (*compute)(const Head&, Block queries, const void* shared, void* scratch);
+};
+
+// A backward block is a block of keys against all query blocks that see it. dq of a query block is summed in `shared` over
+// key blocks in ascending order: `turn.wait(query_block)` returns when the blocks before this one have added theirs.
+struct Turn {
+  virtual void wait(int query_block) = 0;
+  virtual void done(int query_block) = 0;
+
+ protected:
+  ~Turn() = default;
+};
+
+struct BackwardBlocks {
+  int query_rows;  // the most query rows of a block
+  int key_rows;
+  std::int64_t (*shared_bytes)(const Head&);
+  std::int64_t (*scratch_bytes)(const Head&);
+  void (*prepare)(const Head&, int piece, void* shared);
+  // weight_sums[query_block · levels + l] receives Σ (∂/∂S(l) · k(l)) ⊙ q(l) when a query block is finished.
+  void (*compute)(const Head&, Block keys, void* shared, void* scratch, Turn& turn, double* weight_sums);
+};
+
+struct Blocks {
+  ForwardBlocks forward;
+  BackwardBlocks backward;
+};
+
+// Query blocks start at multiples of this many rows, so that no coarse row, and no pair of them, belongs to two blocks.
+constexpr int block_granularity(int levels, int most) {
+  const int coarse_pair = 1 << levels;
+  const int strips = coarse_pair <= 4 ? 12 : 3 * coarse_pair;  // also a multiple of 12, for the 6- and 12-row tiles
+  return strips <= most ? strips : coarse_pair;
+}
+// The rows of every query block but the last: as even as the granularity allows, near `most`.
+constexpr int query_block_rows(std::int64_t length, int levels, int most) {
+  const int step = block_granularity(levels, most);
+  const std::int64_t blocks = (length + most / 2) / most > 1 ? (length + most / 2) / most : 1;
+  const std::int64_t rows = (length + blocks - 1) / blocks;
+  return static_cast<int>((rows + step - 1) / step * step);
+}
+// No length gives more: one block is kept up to 1.5 · most rows.
+constexpr int largest_query_block(int levels, int most) {
+  const int step = block_granularity(levels, most);
+  return (most + most / 2 + step - 1) / step * step;
+}
+
+namespace portable {
+Blocks blocks(Element element);
+}
+namespace avx2 {
+Blocks blocks(Element element);
+}
+namespace avx512 {
+Blocks blocks(Element element);
+}
+namespace avx512_bf16 {
+Blocks blocks();  // bfloat16 alone
+}
+
+}  // namespace hkt::kernels::cpu

@@ -1,0 +1,428 @@
+// Backward pass of one block of keys against the queries that see it: probabilities again from lse, their gradient, its
+// block sums level by level, and the products that give dv, dk and dq.
+#pragma once
+
+#include "scores.h"
+
+namespace hkt::kernels::cpu::HKT_CPU_TARGET {
+
+inline constexpr int backward_rows = 96;     // queries of a block, about
+inline constexpr int gradient_strip = 6;     // rows whose probabilities and gradients stay in the first-level cache
+
+// Rows packed as left and as right factor. Where a word is a number the two are one.
+template <class Math>
+struct BothFactors {
+  using Word = typename Math::Word;
+  Word* left;
+  Word* right;
+  std::int64_t left_stride;
+  std::int64_t columns;
+
+  BothFactors() = default;
+  BothFactors(Arena& arena, std::int64_t rows, int width) : columns(round_up(width, lanes<Word>)) {
+    right = arena.take<Word>((words<Math>(rows) + 2) * columns);
+    left_stride = Math::numbers_per_word == 1 ? columns : words<Math>(width);
+    left = Math::numbers_per_word == 1 ? right : arena.take<Word>((rows + 2) * left_stride + lanes<Word>);
+  }
+  template <class E>
+  void pack(const E* rows, std::int64_t row_stride, std::int64_t count, int width) {
+    pack_right<Math>(rows, row_stride, count, width, right, columns);
+    if constexpr (Math::numbers_per_word > 1) pack_left<Math>(rows, row_stride, count, width, left, left_stride);
+  }
+  Left<Math> left_from(std::int64_t row) const { return {left + row * left_stride, left_stride, 1}; }
+  Right<Math> right_from(std::int64_t row) const { return {right + words<Math>(row) * columns, columns}; }
+};
+
+// What all key blocks of a head read (queries, the output's gradient) and add to (dq).
+template <class Math>
+struct QuerySide {
+  using Sum = typename Math::Sum;
+  BothFactors<Math> q[max_levels];
+  BothFactors<Math> grad_out;
+  Sum* lse;    // in exponents of two
+  Sum* delta;  // ⟨out, grad_out⟩ of each row
+  Sum* dq[max_levels];
+  std::int64_t columns;
+
+  QuerySide(Arena& arena, const Head& head) : columns(round_up(head.width, lanes<Sum>)) {
+    for (int level = 0; level < head.levels; ++level) {
+      q[level] = BothFactors<Math>(arena, head.level_length(level), head.width);
+      dq[level] = arena.take<Sum>((head.level_length(level) + 2) * columns);
+    }
+    grad_out = BothFactors<Math>(arena, head.length, head.value_width);
+    lse = arena.take<Sum>(head.length + 2);
+    delta = arena.take<Sum>(head.length + 2);
+  }
+};
+
+// A tile's gradient of the scores of one level, as left factor by rows (for dq) and by columns (for dk).
+template <class Math>
+struct GradientScores {
+  using Word = typename Math::Word;
+  ScoreBuffer<typename Math::Sum> sums;
+  Word* rows;
+  Word* columns;
+
+  // `sum_rows` rows of sums are kept, all of them where words are sums.
+  GradientScores() = default;
+  GradientScores(Arena& arena, int tile_rows, int sum_rows, int level) {
+    sums = take_scores<typename Math::Sum>(arena, sum_rows, level);
+    if constexpr (Math::numbers_per_word == 1) {
+      rows = columns = sums.data;
+    } else {
+      const std::int64_t count = ((tile_rows >> level) + 4) * std::int64_t{sums.stride} / 2;
+      rows = arena.take<Word>(count);
+      columns = arena.take<Word>(count);
+    }
+  }
+  Left<Math> by_rows() const { return {rows, sums.stride / Math::numbers_per_word, 1}; }
+  Left<Math> by_columns() const { return {columns, 1, sums.stride}; }
+};
+
+// What a thread needs for one key block.
+template <class Math>
+struct BackwardScratch {
+  using Word = typename Math::Word;
+  using Sum = typename Math::Sum;
+  Word* key_panels[max_levels];
+  Word* value_panels;
+  Word* keys[max_levels];  // as right factors
+  Sum* dk[max_levels];
+  Sum* dv;
+  ScoreBuffer<Sum> scores[max_levels];  // coarse levels
+  GradientScores<Math> probabilities;
+  GradientScores<Math> gradient[max_levels];
+
+  BackwardScratch(Arena& arena, const Head& head) {
+    const int rows = largest_query_block(head.levels, backward_rows);
+    const std::int64_t columns = round_up(head.width, lanes<Sum>);
+    for (int level = 0; level < head.levels; ++level) {
+      const int count = key_columns >> level;
+      key_panels[level] = arena.take<Word>(panel_words<Math>(count, head.width, key_panels_shape(level)));
+      keys[level] = arena.take<Word>((words<Math>(count) + 1) * columns);
+      dk[level] = arena.take<Sum>((count + 2) * columns);
+    }
+    value_panels = arena.take<Word>(panel_words<Math>(key_columns, head.value_width, key_panels_shape(0)));
+    dv = arena.take<Sum>((key_columns + 2) * round_up(head.value_width, lanes<Sum>));
+    const int kept = Math::numbers_per_word == 1 ? rows : gradient_strip;
+    probabilities = GradientScores<Math>(arena, rows, kept, 0);
+    gradient[0] = GradientScores<Math>(arena, rows, kept, 0);
+    for (int level = 1; level < head.levels; ++level) {
+      scores[level] = take_scores<Sum>(arena, rows, level);
+      gradient[level] = GradientScores<Math>(arena, rows, rows, level);
+    }
+  }
+  static constexpr Panels key_panels_shape(int level) { return cpu::HKT_CPU_TARGET::key_panels<Math>(level); }
+};
+
+// Finish: probabilities 2^(weighted scores − lse).
+template <class Sum, bool Coarser>
+struct Probabilities {
+  WeightedScores<Sum, Coarser> scores;
+  const Sum* lse;
+  HKT_INLINE Probabilities at(std::int64_t row, std::int64_t column) const { return {scores.at(row, column), lse + row}; }
+  template <int Rows, int Vectors>
+  HKT_INLINE void operator()(Vector<Sum> (&sums)[Rows][Vectors]) const {
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 16
+      for (int v = 0; v < Vectors; ++v)
+        store(scores.out + r * scores.stride + v * lanes<Sum>,
+              exp2<Sum>(sums[r][v] * scores.weight + scores.coarse_at(r, v) - lse[r]));
+  }
+};
+
+// Finish: dS = P ⊙ (dP − delta).
+template <class Sum>
+struct ScoreGradient {
+  Sum* out;
+  std::int64_t stride;
+  const Sum* probabilities;
+  const Sum* delta;
+  HKT_INLINE ScoreGradient at(std::int64_t row, std::int64_t column) const {
+    return {out + row * stride + column, stride, probabilities + row * stride + column, delta + row};
+  }
+  template <int Rows, int Vectors>
+  HKT_INLINE void operator()(Vector<Sum> (&sums)[Rows][Vectors]) const {
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 16
+      for (int v = 0; v < Vectors; ++v) {
+        const std::int64_t at = r * stride + v * lanes<Sum>;
+        store(out + at, (sums[r][v] - delta[r]) * load(probabilities + at));
+      }
+  }
+};
+
+// Ranges for products over the causal triangle: a key is seen by later queries only, a query sees earlier keys only.
+struct FromDiagonal {
+  std::int64_t depth;
+  int offset;
+  int per_word;
+  HKT_INLINE Steps operator()(int row, int) const { return {max(0, row - offset) / per_word, depth}; }
+};
+struct ToDiagonal {
+  std::int64_t depth;
+  int offset;
+  int per_word;
+  HKT_INLINE Steps operator()(int row, int rows) const {
+    const int keys = row + rows + offset;
+    return {0, keys <= 0 ? 0 : min<std::int64_t>(depth, (keys + per_word - 1) / per_word)};
+  }
+};
+
+template <class Sum>
+HKT_INLINE void clear(Sum* p, std::int64_t from, std::int64_t to) {
+  for (std::int64_t i = from; i < to; ++i) p[i] = 0;
+}
+
+// Sums over 2 × 2 blocks: row pairs of `fine` (zero beyond its rows and columns) to rows of `coarse`, zero as far as the
+// next level reads.
+template <class Sum>
+HKT_INLINE void add_blocks(ScoreBuffer<Sum> fine, int row_pairs, int columns, Sum* coarse, int coarse_stride) {
+  constexpr int step = 2 * lanes<Sum>;
+  for (int row = 0; row < row_pairs; ++row) {
+    const Sum* upper = fine.data + std::int64_t{2} * row * fine.stride;
+    const Sum* lower = upper + fine.stride;
+    Sum* out = coarse + std::int64_t{row} * coarse_stride;
+    int column = 0;
+    for (; column < columns; column += step)
+      store(out + column / 2,
+            add_neighbours<Sum>(load(upper + column) + load(lower + column),
+                                load(upper + column + lanes<Sum>) + load(lower + column + lanes<Sum>)));
+    if (column / 2 % step) store(out + column / 2, Vector<Sum>{});
+  }
+}
+
+// bfloat16 forms of `rows` rows of sums: by rows (if asked for) and by columns, where a word holds two rows.
+template <class Math>
+HKT_INLINE void narrow_rows(ScoreBuffer<typename Math::Sum> sums, int rows, int columns, typename Math::Word* by_rows,
+                            typename Math::Word* by_columns) {
+  using Sum = typename Math::Sum;
+  for (int row = 0; row < rows; row += 2)
+    for (int column = 0; column < columns; column += lanes<Sum>) {
+      const Vector<Sum> upper = load(sums.data + std::int64_t{row} * sums.stride + column);
+      const Vector<Sum> lower = load(sums.data + std::int64_t{row + 1} * sums.stride + column);
+      const Vector<typename Math::Word> both = Math::narrow(upper, lower);
+      store(by_columns + std::int64_t{row} / 2 * sums.stride + column, Math::interleave_halves(both));
+      if (by_rows) {
+        typename Math::Word* to = by_rows + std::int64_t{row} * sums.stride / 2 + column / 2;
+        Math::store_halves(to, to + sums.stride / 2, both);
+      }
+    }
+}
+
+// Probabilities and score gradients of rows [row, row + rows): computed, masked, zero-padded to whole blocks.
+template <class Math>
+void gradient_strip_rows(const Head& head, const Tile& tile, int row, int rows, const Left<Math>* q, Left<Math> grad_out,
+                         const typename Math::Sum* weights, const typename Math::Sum* lse,
+                         const typename Math::Sum* delta, ScoreBuffer<typename Math::Sum> p,
+                         ScoreBuffer<typename Math::Sum> ds, const BackwardScratch<Math>& s) {
+  using Sum = typename Math::Sum;
+  const int visible = tile.visible(0, row + rows);
+  if (head.levels > 1) {
+    const ScoreBuffer<Sum> above = s.scores[1];
+    const Probabilities<Sum, true> finish{
+        {p.data, p.stride, above.data + row / 2 * above.stride, above.stride, weights[0]}, lse + row};
+    multiply_scores<Math>(tile, 0, row, rows, words<Math>(head.width), q[0], s.key_panels[0], finish);
+  } else {
+    const Probabilities<Sum, false> finish{{p.data, p.stride, nullptr, 0, weights[0]}, lse + row};
+    multiply_scores<Math>(tile, 0, row, rows, words<Math>(head.width), q[0], s.key_panels[0], finish);
+  }
+  const std::int64_t padded = round_up(tile.columns, 2 * lanes<Sum>);
+  for (int i = 0; i < rows; ++i) clear(p.data + std::int64_t{i} * p.stride, tile.visible(0, row + i + 1), padded);
+  multiply_scores<Math>(tile, 0, row, rows, words<Math>(head.value_width), grad_out, s.value_panels,
+                        ScoreGradient<Sum>{ds.data, ds.stride, p.data, delta + row});
+  for (int i = 0; i < rows; ++i) clear(ds.data + std::int64_t{i} * ds.stride, visible, padded);
+  if (rows % 2) {
+    clear(p.data + std::int64_t{rows} * p.stride, 0, padded);
+    clear(ds.data + std::int64_t{rows} * ds.stride, 0, padded);
+  }
+}
+
+// All score gradients of a tile, at every level, in the forms the products need.
+template <class Math>
+void tile_gradient(const Head& head, const Tile& tile, const Left<Math>* q, Left<Math> grad_out,
+                   const typename Math::Sum* weights, const typename Math::Sum* lse, const typename Math::Sum* delta,
+                   const BackwardScratch<Math>& s) {
+  using Sum = typename Math::Sum;
+  constexpr bool narrow = Math::numbers_per_word > 1;
+  coarse_scores<Math>(tile, head.levels, words<Math>(head.width), q, s.key_panels, weights, s.scores);
+  for (int row = 0; row < tile.rows; row += gradient_strip) {
+    const int rows = min(gradient_strip, tile.rows - row);
+    const std::int64_t kept = narrow ? 0 : row;
+    const int stride = s.gradient[0].sums.stride;
+    const ScoreBuffer<Sum> p{s.probabilities.sums.data + kept * stride, stride};
+    const ScoreBuffer<Sum> ds{s.gradient[0].sums.data + kept * stride, stride};
+    gradient_strip_rows<Math>(head, tile, row, rows, q, grad_out, weights, lse, delta, p, ds, s);
+    if (head.levels > 1) {
+      const ScoreBuffer<Sum> coarse = s.gradient[1].sums;
+      add_blocks<Sum>(ds, (rows + 1) / 2, tile.columns, coarse.data + row / 2 * coarse.stride, coarse.stride);
+    }
+    if constexpr (narrow) {
+      const int pair = row / 2;
+      narrow_rows<Math>(p, rows, tile.columns, nullptr, s.probabilities.columns + std::int64_t{pair} * stride);
+      narrow_rows<Math>(ds, rows, tile.columns, s.gradient[0].rows + std::int64_t{pair} * stride,
+                        s.gradient[0].columns + std::int64_t{pair} * stride);
+    }
+  }
+  for (int level = 1; level < head.levels; ++level) {
+    const ScoreBuffer<Sum> sums = s.gradient[level].sums;
+    const int rows = tile.rows_at(level);
+    if (rows % 2) clear(sums.data + std::int64_t{rows} * sums.stride, 0, sums.stride);
+    if (level + 1 < head.levels) {
+      const ScoreBuffer<Sum> coarse = s.gradient[level + 1].sums;
+      add_blocks<Sum>(sums, (rows + 1) / 2, tile.columns_at(level), coarse.data, coarse.stride);
+    }
+    if constexpr (narrow)
+      narrow_rows<Math>(sums, rows, tile.columns_at(level), s.gradient[level].rows, s.gradient[level].columns);
+  }
+}
+
+// C[keys] += (left by columns)ᵀ · right, over the queries that see them.
+template <class Math>
+HKT_INLINE void add_to_keys(const Tile& tile, int level, const GradientScores<Math>& left, Right<Math> right,
+                            std::int64_t columns, typename Math::Sum* out) {
+  const AddTo<typename Math::Sum> finish{out, columns};
+  const std::int64_t depth = words<Math>(tile.rows_at(level));
+  const int keys = tile.columns_at(level);
+  if (tile.diagonal)
+    multiply_rows<Math>(keys, static_cast<int>(columns),
+                        FromDiagonal{depth, tile.offset >> level, Math::numbers_per_word}, left.by_columns(), right,
+                        finish);
+  else
+    multiply_rows<Math>(keys, static_cast<int>(columns), AllSteps{depth}, left.by_columns(), right, finish);
+}
+
+// C[queries] += left by rows · right, over the keys they see.
+template <class Math>
+HKT_INLINE void add_to_queries(const Tile& tile, int level, const GradientScores<Math>& left, Right<Math> right,
+                               std::int64_t columns, typename Math::Sum* out) {
+  const AddTo<typename Math::Sum> finish{out, columns};
+  const std::int64_t depth = words<Math>(tile.columns_at(level));
+  const int queries = tile.rows_at(level);
+  if (tile.diagonal)
+    multiply_rows<Math>(queries, static_cast<int>(columns),
+                        ToDiagonal{depth, tile.offset >> level, Math::numbers_per_word}, left.by_rows(), right, finish);
+  else
+    multiply_rows<Math>(queries, static_cast<int>(columns), AllSteps{depth}, left.by_rows(), right, finish);
+}
+
+// A finished query block: dq with its weights, and what the weights' own gradient takes from it.
+template <class Math, class E>
+void write_queries(const Head& head, Block queries, const QuerySide<Math>& shared, double* weight_sums) {
+  using Sum = typename Math::Sum;
+  for (int level = 0; level < head.levels; ++level) {
+    const std::int64_t first = queries.first >> level;
+    const std::int64_t rows = (queries.rows + (std::int64_t{1} << level) - 1) >> level;
+    const Sum* dq = shared.dq[level] + first * shared.columns;
+    const E* q = static_cast<const E*>(head.q[level].data) + first * head.q[level].stride;
+    Vector<Sum> total{};
+    double level_sum = 0;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      total = Vector<Sum>{};
+      for (int i = 0; i < head.width; i += lanes<Sum>)
+        total += load(dq + row * shared.columns + i) * read_vector(q + row * head.q[level].stride + i, head.width - i);
+      level_sum += sum<Sum>(total);
+    }
+    weight_sums[level] = level_sum;
+    write_rows(dq, shared.columns, rows, head.width, static_cast<Sum>(head.weights[level]),
+               static_cast<E*>(head.grad_q[level].data) + first * head.grad_q[level].stride, head.grad_q[level].stride);
+  }
+}
+
+template <class Math, class E>
+void prepare_backward(const Head& head, int piece, void* memory) {
+  using Sum = typename Math::Sum;
+  Arena arena(memory);
+  QuerySide<Math> shared(arena, head);
+  if (piece < head.levels) {
+    const std::int64_t rows = head.level_length(piece);
+    shared.q[piece].pack(static_cast<const E*>(head.q[piece].data), head.q[piece].stride, rows, head.width);
+    for (std::int64_t i = 0; i < rows * shared.columns; i += lanes<Sum>) store(shared.dq[piece] + i, Vector<Sum>{});
+    return;
+  }
+  const E* grad_out = static_cast<const E*>(head.grad_out.data);
+  const E* out = static_cast<const E*>(head.out.data);
+  shared.grad_out.pack(grad_out, head.grad_out.stride, head.length, head.value_width);
+  for (std::int64_t row = 0; row < head.length; ++row) {
+    Vector<Sum> total{};
+    for (int i = 0; i < head.value_width; i += lanes<Sum>)
+      total += read_vector(out + row * head.out.stride + i, head.value_width - i) *
+               read_vector(grad_out + row * head.grad_out.stride + i, head.value_width - i);
+    shared.delta[row] = sum<Sum>(total);
+    shared.lse[row] = static_cast<const Sum*>(head.lse)[row] * Sum(log2_e);
+  }
+}
+
+// The key block itself: packed, and its sums started.
+template <class Math, class E>
+void prepare_keys(const Head& head, Block keys, const BackwardScratch<Math>& s) {
+  using Sum = typename Math::Sum;
+  const std::int64_t columns = round_up(head.width, lanes<Sum>);
+  const std::int64_t value_columns = round_up(head.value_width, lanes<Sum>);
+  for (int level = 0; level < head.levels; ++level) {
+    const int rows = (keys.rows + (1 << level) - 1) >> level;
+    const E* k = static_cast<const E*>(head.k[level].data) + (keys.first >> level) * head.k[level].stride;
+    pack_panels<Math>(k, head.k[level].stride, rows, head.width, key_panels<Math>(level), s.key_panels[level]);
+    pack_right<Math>(k, head.k[level].stride, rows, head.width, s.keys[level], columns);
+    for (std::int64_t i = 0; i < rows * columns; i += lanes<Sum>) store(s.dk[level] + i, Vector<Sum>{});
+  }
+  pack_panels<Math>(static_cast<const E*>(head.v.data) + keys.first * head.v.stride, head.v.stride, keys.rows,
+                    head.value_width, key_panels<Math>(0), s.value_panels);
+  for (std::int64_t i = 0; i < keys.rows * value_columns; i += lanes<Sum>) store(s.dv + i, Vector<Sum>{});
+}
+
+template <class Math, class E>
+void write_keys(const Head& head, Block keys, const BackwardScratch<Math>& s) {
+  using Sum = typename Math::Sum;
+  for (int level = 0; level < head.levels; ++level) {
+    const Rows& out = head.grad_k[level];
+    write_rows(s.dk[level], round_up(head.width, lanes<Sum>), (keys.rows + (1 << level) - 1) >> level, head.width,
+               static_cast<Sum>(head.weights[level]), static_cast<E*>(out.data) + (keys.first >> level) * out.stride,
+               out.stride);
+  }
+  write_rows(s.dv, round_up(head.value_width, lanes<Sum>), keys.rows, head.value_width, Sum(1),
+             static_cast<E*>(head.grad_v.data) + keys.first * head.grad_v.stride, head.grad_v.stride);
+}
+
+template <class Math, class E>
+void compute_backward(const Head& head, Block keys, void* memory, void* scratch, Turn& turn, double* weight_sums) {
+  using Sum = typename Math::Sum;
+  Arena shared_arena(memory);
+  const QuerySide<Math> shared(shared_arena, head);
+  Arena arena(scratch);
+  const BackwardScratch<Math> s(arena, head);
+  prepare_keys<Math, E>(head, keys, s);
+  Sum weights[max_levels];
+  for (int level = 0; level < head.levels; ++level) weights[level] = static_cast<Sum>(head.weights[level] * log2_e);
+
+  const int block_rows = query_block_rows(head.length, head.levels, backward_rows);
+  const int blocks = static_cast<int>((head.length + block_rows - 1) / block_rows);
+  for (int block = head.causal ? static_cast<int>(keys.first / block_rows) : 0; block < blocks; ++block) {
+    const std::int64_t first = std::int64_t{block} * block_rows;
+    const int rows = static_cast<int>(min<std::int64_t>(block_rows, head.length - first));
+    const std::int64_t seen = head.causal ? first + rows : head.length;  // keys that the block's queries can see
+    const int columns = static_cast<int>(min<std::int64_t>(keys.rows, seen - keys.first));
+    const Tile tile{rows, columns, static_cast<int>(first - keys.first), head.causal && first < keys.first + columns};
+    Left<Math> q[max_levels];
+    for (int level = 0; level < head.levels; ++level) q[level] = shared.q[level].left_from(first >> level);
+
+    tile_gradient<Math>(head, tile, q, shared.grad_out.left_from(first), weights, shared.lse + first,
+                        shared.delta + first, s);
+    add_to_keys<Math>(tile, 0, s.probabilities, shared.grad_out.right_from(first), shared.grad_out.columns, s.dv);
+    for (int level = 0; level < head.levels; ++level)
+      add_to_keys<Math>(tile, level, s.gradient[level], shared.q[level].right_from(first >> level), shared.columns,
+                        s.dk[level]);
+    turn.wait(block);
+    for (int level = 0; level < head.levels; ++level)
+      add_to_queries<Math>(tile, level, s.gradient[level], Right<Math>{s.keys[level], shared.columns}, shared.columns,
+                           shared.dq[level] + (first >> level) * shared.columns);
+    if (keys.first + columns == seen)
+      write_queries<Math, E>(head, {first, rows}, shared, weight_sums + std::int64_t{block} * head.levels);
+    turn.done(block);
+  }
+  write_keys<Math, E>(head, keys, s);
+}
+
+}  // namespace hkt::kernels::cpu::HKT_CPU_TARGET

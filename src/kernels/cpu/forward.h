@@ -1,0 +1,227 @@
+// Forward pass of one block of queries against all keys of its head: scores, softmax in one sweep, values.
+#pragma once
+
+#include "scores.h"
+
+namespace hkt::kernels::cpu::HKT_CPU_TARGET {
+
+inline constexpr int forward_rows = 192;  // queries of a block, about
+
+// A head's keys in panels and its values in rows, read by every query block.
+template <class Math>
+struct KeySide {
+  using Word = typename Math::Word;
+  Word* panels[max_levels];
+  Word* values;
+  std::int64_t value_columns;
+
+  KeySide(Arena& arena, const Head& head) : value_columns(round_up(head.value_width, lanes<Word>)) {
+    for (int level = 0; level < head.levels; ++level)
+      panels[level] = arena.take<Word>(panel_words<Math>(head.level_length(level), head.width, key_panels<Math>(level)));
+    values = arena.take<Word>(words<Math>(head.length) * value_columns);
+  }
+};
+
+// What a thread needs for one query block.
+template <class Math>
+struct ForwardScratch {
+  using Word = typename Math::Word;
+  using Sum = typename Math::Sum;
+  Word* q[max_levels];
+  ScoreBuffer<Sum> scores[max_levels];  // the finest holds one strip
+  Word* probabilities;                  // of a strip; the strip's scores themselves where words are sums
+  Sum* out;
+  Sum* row_largest;
+  Sum* row_sums;  // a vector per row
+  Sum* rescale;
+
+  ForwardScratch(Arena& arena, const Head& head) {
+    const int rows = largest_query_block(head.levels, forward_rows);
+    for (int level = 0; level < head.levels; ++level)
+      q[level] = arena.take<Word>(((rows >> level) + 2) * words<Math>(head.width) + lanes<Word>);
+    scores[0] = take_scores<Sum>(arena, strip_rows, 0);
+    for (int level = 1; level < head.levels; ++level) scores[level] = take_scores<Sum>(arena, rows, level);
+    probabilities = Math::numbers_per_word == 1 ? reinterpret_cast<Word*>(scores[0].data)
+                                                : arena.take<Word>(strip_rows * probability_stride());
+    out = arena.take<Sum>((rows + 2) * round_up(head.value_width, lanes<Sum>));
+    row_largest = arena.take<Sum>(rows + lanes<Sum>);
+    row_sums = arena.take<Sum>(rows * lanes<Sum>);
+    rescale = arena.take<Sum>(strip_rows + lanes<Sum>);
+  }
+  static constexpr int probability_stride() { return score_stride(0) / Math::numbers_per_word; }
+};
+
+template <class Sum>
+HKT_INLINE Sum largest_score(const Sum* scores, int count, Sum largest_so_far) {
+  constexpr int step = lanes<Sum>;
+  Vector<Sum> best[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) best[i] = splat(largest_so_far);
+  int column = 0;
+  for (; column + 4 * step <= count; column += 4 * step)
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) best[i] = larger<Sum>(best[i], load(scores + column + i * step));
+  for (; column < count; column += step) {
+    const Vector<Sum> s = load(scores + column);
+    best[0] = larger<Sum>(best[0], column + step <= count ? s : first_lanes<Sum>(count - column) ? s : best[0]);
+  }
+  return largest<Sum>(larger<Sum>(larger<Sum>(best[0], best[1]), larger<Sum>(best[2], best[3])));
+}
+
+template <class Math>
+HKT_INLINE void store_probabilities(typename Math::Word* out, int column, Vector<typename Math::Sum> p) {
+  if constexpr (Math::numbers_per_word == 1)
+    store(out + column, p);
+  else
+    write_vector(reinterpret_cast<BFloat16*>(out) + column, p);
+}
+template <class Math>
+HKT_INLINE void store_probabilities(typename Math::Word* out, int column, Vector<typename Math::Sum> first,
+                                    Vector<typename Math::Sum> second) {
+  if constexpr (Math::numbers_per_word == 1) {
+    store(out + column, first);
+    store(out + column + lanes<typename Math::Sum>, second);
+  } else {
+    store(out + column / 2, Math::narrow(first, second));
+  }
+}
+
+// Scores to probabilities not yet divided by their sum: the first `count` columns, zeros up to `padded`. Returns the sums.
+template <class Math>
+HKT_INLINE Vector<typename Math::Sum> exponentials(const typename Math::Sum* scores, int count, int padded,
+                                                   typename Math::Sum largest, typename Math::Word* out) {
+  using Sum = typename Math::Sum;
+  constexpr int step = lanes<Sum>;
+  Vector<Sum> total[2] = {Vector<Sum>{}, Vector<Sum>{}};
+  int column = 0;
+  for (; column + 2 * step <= count; column += 2 * step) {
+    const Vector<Sum> first = exp2<Sum>(load(scores + column) - largest);
+    const Vector<Sum> second = exp2<Sum>(load(scores + column + step) - largest);
+    total[0] += first;
+    total[1] += second;
+    store_probabilities<Math>(out, column, first, second);
+  }
+  for (; column < padded; column += step) {
+    const Vector<Sum> all = exp2<Sum>(load(scores + column) - largest);
+    const Vector<Sum> p = first_lanes<Sum>(count - column) ? all : Vector<Sum>{};
+    total[0] += p;
+    store_probabilities<Math>(out, column, p);
+  }
+  return total[0] + total[1];
+}
+
+// A strip's softmax step: new largest scores, factors for what was summed so far, probabilities, sums.
+template <class Math>
+void softmax_strip(const Tile& tile, int row, int rows, int padded, const ForwardScratch<Math>& s) {
+  using Sum = typename Math::Sum;
+  const int stride = s.scores[0].stride;
+  for (int i = 0; i < rows; ++i) {
+    Sum& largest = s.row_largest[row + i];
+    const Sum now = largest_score(s.scores[0].data + i * stride, tile.visible(0, row + i + 1), largest);
+    s.rescale[i] = largest - now;
+    largest = now;
+  }
+  for (int i = 0; i < rows; i += lanes<Sum>) store(s.rescale + i, exp2<Sum>(load(s.rescale + i)));
+  for (int i = 0; i < rows; ++i) {
+    Sum* sums = s.row_sums + (row + i) * lanes<Sum>;
+    const Vector<Sum> added =
+        exponentials<Math>(s.scores[0].data + i * stride, tile.visible(0, row + i + 1), padded, s.row_largest[row + i],
+                           s.probabilities + i * s.probability_stride());
+    store(sums, load(sums) * s.rescale[i] + added);
+  }
+}
+
+template <class Math>
+void forward_tile(const Head& head, const Tile& tile, const Left<Math>* q, const typename Math::Word* const* panels,
+                  const typename Math::Word* values, std::int64_t value_columns, const typename Math::Sum* weights,
+                  const ForwardScratch<Math>& s) {
+  using Sum = typename Math::Sum;
+  const std::int64_t depth = words<Math>(head.width);
+  coarse_scores<Math>(tile, head.levels, depth, q, panels, weights, s.scores);
+  const ScoreBuffer<Sum> strip = s.scores[0];
+  for (int row = 0; row < tile.rows; row += strip_rows) {
+    const int rows = min(strip_rows, tile.rows - row);
+    const int visible = tile.visible(0, row + rows);
+    if (visible == 0) continue;
+    if (head.levels > 1) {
+      const ScoreBuffer<Sum> above = s.scores[1];
+      const WeightedScores<Sum, true> finish{strip.data, strip.stride, above.data + row / 2 * above.stride, above.stride,
+                                             weights[0]};
+      multiply_scores<Math>(tile, 0, row, rows, depth, q[0], panels[0], finish);
+    } else {
+      const WeightedScores<Sum, false> finish{strip.data, strip.stride, nullptr, 0, weights[0]};
+      multiply_scores<Math>(tile, 0, row, rows, depth, q[0], panels[0], finish);
+    }
+    softmax_strip<Math>(tile, row, rows, visible, s);
+    multiply_rows<Math>(rows, static_cast<int>(value_columns), AllSteps{words<Math>(visible)},
+                        Left<Math>{s.probabilities, s.probability_stride(), 1}, Right<Math>{values, value_columns},
+                        RescaleAndAdd<Sum>{s.out + row * value_columns, value_columns, s.rescale});
+  }
+}
+
+template <class Math, class E>
+void write_output(const Head& head, Block queries, std::int64_t value_columns, const ForwardScratch<Math>& s) {
+  using Sum = typename Math::Sum;
+  E* out = static_cast<E*>(head.out.data) + queries.first * head.out.stride;
+  for (int row = 0; row < queries.rows; ++row) {
+    const Sum total = sum<Sum>(load(s.row_sums + row * lanes<Sum>));
+    write_rows(s.out + row * value_columns, value_columns, 1, head.value_width, Sum(1) / total,
+               out + row * head.out.stride, head.out.stride);
+    static_cast<Sum*>(head.lse)[queries.first + row] =
+        s.row_largest[row] * Sum(ln_2) + (sizeof(Sum) == 8 ? __builtin_log(total) : __builtin_logf(total));
+  }
+}
+
+template <class Math, class E>
+void prepare_forward(const Head& head, int piece, void* shared) {
+  Arena arena(shared);
+  const KeySide<Math> keys(arena, head);
+  if (piece < head.levels)
+    pack_panels<Math>(static_cast<const E*>(head.k[piece].data), head.k[piece].stride, head.level_length(piece),
+                      head.width, key_panels<Math>(piece), keys.panels[piece]);
+  else
+    pack_right<Math>(static_cast<const E*>(head.v.data), head.v.stride, head.length, head.value_width, keys.values,
+                     keys.value_columns);
+}
+
+template <class Math, class E>
+void compute_forward(const Head& head, Block queries, const void* shared, void* memory) {
+  using Word = typename Math::Word;
+  using Sum = typename Math::Sum;
+  Arena shared_arena(const_cast<void*>(shared));
+  const KeySide<Math> keys(shared_arena, head);
+  Arena arena(memory);
+  const ForwardScratch<Math> s(arena, head);
+
+  const std::int64_t depth = words<Math>(head.width);
+  Left<Math> q[max_levels];
+  Sum weights[max_levels];
+  for (int level = 0; level < head.levels; ++level) {
+    const std::int64_t first = queries.first >> level;
+    const std::int64_t rows = min(head.level_length(level) - first, std::int64_t{(queries.rows + (1 << level) - 1) >> level});
+    pack_left<Math>(static_cast<const E*>(head.q[level].data) + first * head.q[level].stride, head.q[level].stride, rows,
+                    head.width, s.q[level], depth);
+    q[level] = {s.q[level], depth, 1};
+    weights[level] = static_cast<Sum>(head.weights[level] * log2_e);
+  }
+  for (int row = 0; row < queries.rows; ++row) {
+    s.row_largest[row] = Exp2<Sum>::no_score;
+    store(s.row_sums + row * lanes<Sum>, Vector<Sum>{});
+  }
+  for (std::int64_t i = 0; i < queries.rows * keys.value_columns; i += lanes<Sum>) store(s.out + i, Vector<Sum>{});
+
+  const std::int64_t end = head.causal ? min(head.length, queries.first + queries.rows) : head.length;
+  for (std::int64_t first = 0; first < end; first += key_columns) {
+    const int columns = static_cast<int>(min<std::int64_t>(key_columns, end - first));
+    const Tile tile{queries.rows, columns, static_cast<int>(queries.first - first),
+                    head.causal && queries.first < first + columns};
+    const Word* panels[max_levels];
+    for (int level = 0; level < head.levels; ++level)
+      panels[level] = keys.panels[level] + panel_words<Math>(first >> level, head.width, key_panels<Math>(level));
+    forward_tile<Math>(head, tile, q, panels, keys.values + words<Math>(first) * keys.value_columns, keys.value_columns,
+                       weights, s);
+  }
+  write_output<Math, E>(head, queries, keys.value_columns, s);
+}
+
+}  // namespace hkt::kernels::cpu::HKT_CPU_TARGET

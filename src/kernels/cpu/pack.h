@@ -1,0 +1,110 @@
+// Inputs laid out for the products: converted, contiguous, zero-padded. And sums written back as elements.
+#pragma once
+
+#include "attention_blocks.h"
+#include "element.h"
+#include "product.h"
+
+namespace hkt::kernels::cpu::HKT_CPU_TARGET {
+
+// Hands out 64-byte aligned pieces of a block of memory. Started at null it only measures.
+class Arena {
+ public:
+  explicit Arena(void* memory) : begin_(static_cast<char*>(memory)) {}
+  template <class T>
+  T* take(std::int64_t count) {
+    T* piece = reinterpret_cast<T*>(begin_ + used_);
+    used_ += round_up(count * static_cast<std::int64_t>(sizeof(T)), 64);
+    return piece;
+  }
+  std::int64_t bytes() const { return used_; }
+
+ private:
+  char* begin_;
+  std::int64_t used_ = 0;
+};
+
+// One vector of words from `numbers` numbers at p.
+template <class Math, class E>
+HKT_INLINE Vector<typename Math::Word> read_words(const E* p, std::int64_t numbers) {
+  if constexpr (Math::numbers_per_word == 1) {
+    return read_vector(p, numbers);
+  } else {
+    using Word = typename Math::Word;
+    if (numbers >= 2 * lanes<Word>) return load(reinterpret_cast<const Word*>(p));
+    E part[2 * lanes<Word>] = {};
+    for (std::int64_t i = 0; i < numbers; ++i) part[i] = p[i];
+    return load(reinterpret_cast<const Word*>(part));
+  }
+}
+
+// Rows as the left factor: words(width) words, `stride` apart. Writes whole vectors: leave room for one behind the last.
+template <class Math, class E>
+void pack_left(const E* rows, std::int64_t row_stride, std::int64_t count, int width, typename Math::Word* out,
+               std::int64_t stride) {
+  constexpr int numbers = Math::numbers_per_word * lanes<typename Math::Word>;
+  for (std::int64_t row = 0; row < count; ++row)
+    for (int first = 0; first < width; first += numbers)
+      store(out + row * stride + first / Math::numbers_per_word,
+            read_words<Math>(rows + row * row_stride + first, width - first));
+}
+
+// Rows as the right factor, `columns` (width rounded up to whole vectors) words each: a word holds numbers_per_word rows.
+template <class Math, class E>
+void pack_right(const E* rows, std::int64_t row_stride, std::int64_t count, int width, typename Math::Word* out,
+                std::int64_t columns) {
+  constexpr int step = Math::numbers_per_word;
+  for (std::int64_t row = 0; row < count; row += step)
+    for (std::int64_t first = 0; first < columns; first += lanes<typename Math::Word>) {
+      const E* p = rows + row * row_stride + first;
+      const std::int64_t numbers = max<std::int64_t>(0, width - first);
+      typename Math::Word* to = out + row / step * columns + first;
+      if constexpr (step == 1) {
+        store(to, read_vector(p, numbers));
+      } else {
+        const auto even = bits_as<Bits32>(read_vector(p, numbers)) >> 16;
+        const auto odd = row + 1 < count ? bits_as<Bits32>(read_vector(p + row_stride, numbers)) : Bits32{};
+        store(to, even | odd);
+      }
+    }
+}
+
+// Rows as the columns of a right factor, in panels.
+template <class Math, class E>
+void pack_panels(const E* rows, std::int64_t row_stride, std::int64_t count, int width, Panels shape,
+                 typename Math::Word* panel) {
+  using Word = typename Math::Word;
+  constexpr int step = lanes<Word>;
+  constexpr int per_word = Math::numbers_per_word;
+  const std::int64_t depth = words<Math>(width);
+  for (std::int64_t run = 0; run < count; run += shape.run, panel += shape.stride * depth) {
+    const std::int64_t end = min(count, run + shape.run);
+    for (std::int64_t row = run; row < end; row += step)
+      for (std::int64_t first = 0; first < depth; first += step) {
+        Vector<Word> block[step];
+#pragma GCC unroll 16
+        for (int i = 0; i < step; ++i)
+          block[i] = row + i < end
+                         ? read_words<Math>(rows + (row + i) * row_stride + first * per_word, width - first * per_word)
+                         : Vector<Word>{};
+        transpose<Word>(block);
+        const std::int64_t valid = min<std::int64_t>(step, depth - first);
+        for (std::int64_t i = 0; i < valid; ++i) store(panel + (first + i) * shape.stride + (row - run), block[i]);
+      }
+  }
+}
+template <class Math>
+std::int64_t panel_words(std::int64_t count, int width, Panels shape) {
+  return (count + shape.run - 1) / shape.run * shape.stride * words<Math>(width);
+}
+
+// out[row] = sums[row] · factor
+template <class E, class Sum>
+void write_rows(const Sum* sums, std::int64_t sum_stride, std::int64_t count, int width, Sum factor, E* out,
+                std::int64_t out_stride) {
+  for (std::int64_t row = 0; row < count; ++row)
+    for (int first = 0; first < width; first += lanes<Sum>)
+      write_vector(out + row * out_stride + first, width - first, load(sums + row * sum_stride + first) * factor);
+}
+
+}  // namespace hkt::kernels::cpu::HKT_CPU_TARGET

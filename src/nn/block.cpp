@@ -1,0 +1,28 @@
+// The module Block: attention and a feed-forward net, each behind a norm and added to what came in.
+#include <ATen/ATen.h>
+
+#include "hkt/modules.h"
+
+namespace hkt {
+
+BlockImpl::BlockImpl(const ModelConfig& config)
+    : attention_norm(torch::nn::LayerNormOptions({check(config).width})),
+      feedforward_norm(torch::nn::LayerNormOptions({config.width})),
+      attention(config),
+      expand(config.width, config.feedforward),
+      contract(config.feedforward, config.width),
+      dropout_(config.dropout) {
+  register_module("attention_norm", attention_norm);
+  register_module("attention", attention);
+  register_module("feedforward_norm", feedforward_norm);
+  register_module("expand", expand);
+  register_module("contract", contract);
+}
+
+at::Tensor BlockImpl::forward(const at::Tensor& input, const std::optional<at::Tensor>& lengths) {
+  const auto dropped = [&](const at::Tensor& x) { return at::dropout(x, dropout_, is_training()); };
+  const auto x = input + dropped(attention->forward(attention_norm(input), lengths));
+  return x + dropped(contract(at::gelu(expand(feedforward_norm(x)))));
+}
+
+}  // namespace hkt

@@ -1,0 +1,128 @@
+// The table of the model's keys, and what must hold between them.
+#include "hkt/config.h"
+
+#include "hkt/kernels.h"
+#include "json_fields.h"
+
+namespace hkt {
+namespace {
+
+constexpr std::int64_t format = 1;
+
+constexpr std::uint16_t most_levels = kernels::max_levels;
+constexpr std::int64_t most_blocks = 1024;
+constexpr std::int64_t widest = 65536;
+constexpr std::int64_t most_taps = 64;
+constexpr std::int64_t largest = std::int64_t{1} << 30;  // of what only memory limits
+
+fields::Field<ModelConfig> weights_field() {
+  using Kind = LevelWeights::Kind;
+  return {"weights",
+          [](ModelConfig& model, const std::string& path, const fields::Json& value) {
+            if (value == "learned") {
+              model.weights = {Kind::learned, 0};
+            } else if (value == "uniform") {
+              model.weights = {Kind::uniform, 0};
+            } else if (value.is_number_integer() && value.get<std::uint64_t>() < std::uint64_t{most_levels}) {
+              model.weights = {Kind::one_level, value.get<std::int64_t>()};
+            } else {
+              fields::refuse_value(path, value, "\"learned\", \"uniform\" or the number of one level, 0 to levels - 1");
+            }
+          },
+          [](const ModelConfig& model) {
+            switch (model.weights.kind) {
+              case Kind::learned:
+                return fields::Json("learned");
+              case Kind::uniform:
+                return fields::Json("uniform");
+              case Kind::one_level:
+                return fields::Json(model.weights.level);
+            }
+            throw std::invalid_argument("model.weights has an unknown kind.");
+          }};
+}
+
+const fields::Table<ModelConfig>& model_table() {
+  static const fields::Table<ModelConfig> table = {
+      fields::integer("levels", &ModelConfig::levels, 1, most_levels),
+      fields::integer("heads", &ModelConfig::heads, 1, widest),
+      fields::integer("width", &ModelConfig::width, 1, widest),
+      fields::integer("blocks", &ModelConfig::blocks, 1, most_blocks),
+      fields::integer("feedforward", &ModelConfig::feedforward, 1, largest),
+      fields::choice("filter", &ModelConfig::filter,
+                     {{"dense", Filter::dense}, {"depthwise", Filter::depthwise}, {"mean", Filter::mean}}),
+      fields::integer("kernel_size", &ModelConfig::kernel_size, 1, most_taps),
+      fields::choice("projections", &ModelConfig::projections,
+                     {{"shared", Projections::shared}, {"per_level", Projections::per_level}}),
+      weights_field(),
+      fields::choice("positions", &ModelConfig::positions,
+                     {{"sinusoidal", Positions::sinusoidal},
+                      {"learned", Positions::learned},
+                      {"rotary", Positions::rotary},
+                      {"none", Positions::none}}),
+      fields::choice("mask", &ModelConfig::mask, {{"none", Mask::none}, {"causal", Mask::causal}}),
+      fields::choice("psd", &ModelConfig::psd, {{"free", Psd::free}, {"tied", Psd::tied}, {"cone", Psd::cone}}),
+      fields::choice("pooling", &ModelConfig::pooling, {{"mean", Pooling::mean}, {"last", Pooling::last}}),
+      fields::number("dropout", &ModelConfig::dropout, 0, 1),
+      fields::integer("classes", &ModelConfig::classes, 1, largest),
+      fields::integer("vocab", &ModelConfig::vocab, 1, largest),
+      fields::integer("max_length", &ModelConfig::max_length, 1, largest)};
+  return table;
+}
+
+[[noreturn]] void refuse(const std::string& sentence) { throw std::invalid_argument(sentence); }
+
+// The levels' kernels are summed with weights ≥ 0, so psd "tied" and "cone" hold per level, and go with either kind of
+// projections.
+void check_together(const ModelConfig& model) {
+  if (model.width % model.heads != 0) {
+    refuse("model.width is " + std::to_string(model.width) + "; it must be a multiple of model.heads, " +
+           std::to_string(model.heads) + ".");
+  }
+  const std::int64_t head_width = model.width / model.heads;
+  if (head_width > kernels::max_width) {
+    refuse("model.width / model.heads is " + std::to_string(head_width) + "; it must be from 1 to " +
+           std::to_string(kernels::max_width) + ".");
+  }
+  if (model.positions == Positions::rotary && head_width % 2 != 0) {
+    refuse("model.width / model.heads is " + std::to_string(head_width) + "; it must be even for \"rotary\" positions.");
+  }
+  if (model.weights.kind == LevelWeights::Kind::one_level && model.weights.level >= model.levels) {
+    refuse("model.weights is " + std::to_string(model.weights.level) + "; it must be below model.levels, " +
+           std::to_string(model.levels) + ".");
+  }
+}
+
+}  // namespace
+
+const ModelConfig& check(const ModelConfig& model) {
+  fields::check(model_table(), "model", model);
+  check_together(model);
+  return model;
+}
+
+Config Config::from_json(std::string_view text) {
+  const auto json = fields::parse(text, "the config");
+  if (!json.is_object()) fields::refuse_value("the config", json, "an object");
+  if (!json.contains("format")) refuse("the config has no \"format\"; it must be " + std::to_string(format) + ".");
+  Config config;
+  for (const auto& [key, value] : json.items()) {
+    if (key == "format") {
+      fields::read_integer("format", value, format, format);
+    } else if (key == "model") {
+      fields::read(model_table(), "model", value, config.model);
+    } else {
+      fields::refuse_key("the config", key, {"format", "model"});
+    }
+  }
+  check_together(config.model);
+  return config;
+}
+
+std::string Config::to_json() const {
+  check(model);
+  const fields::OrderedJson json = {{"format", format}, {"model", fields::write(model_table(), model)}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace hkt

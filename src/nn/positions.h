@@ -1,0 +1,15 @@
+// Tables of positions that are computed, not learned: sinusoids to add and rotations to multiply with.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace hkt::positions {
+
+// The first `length` rows of sin and cos, [length, width]: (p, 2i) holds sin(p / 10000^(2i/width)), (p, 2i + 1) its cos.
+// Both functions keep their table in `cache` and make a new one only for a longer input, another dtype or device.
+at::Tensor sinusoids(at::Tensor& cache, int64_t length, int64_t width, const at::TensorOptions& options);
+
+// x [B, T, …, width] with the pairs (x[2i], x[2i + 1]) of row m turned by the angle stride · m / 10000^(2i/width).
+at::Tensor rotate(at::Tensor& cache, const at::Tensor& x, int64_t stride);
+
+}  // namespace hkt::positions

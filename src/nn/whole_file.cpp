@@ -1,0 +1,70 @@
+// Files that are written whole, by the calls of POSIX.
+#include "whole_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+namespace hkt {
+namespace {
+
+// Distinct for every writer of this process and for every process that is alive.
+std::string suffix() {
+  static std::atomic<unsigned> count = 0;
+  return ".partial-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
+}
+
+}  // namespace
+
+WholeFile::WholeFile(std::filesystem::path path) : path_(std::move(path)), temporary_(path_) {
+  if (std::filesystem::is_directory(path_)) {
+    errno = EISDIR;
+    fail("written");
+  }
+  temporary_ += suffix();
+  constexpr mode_t usual = 0666;  // less what the user's mask takes away
+  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, usual);
+  if (file_ < 0) fail("written");
+}
+
+WholeFile::~WholeFile() {
+  if (file_ < 0) return;
+  ::close(file_);
+  ::unlink(temporary_.c_str());
+}
+
+void WholeFile::write(const void* data, std::size_t size) {
+  const char* next = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t written = ::write(file_, next, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("written");
+    next += written;
+    size -= static_cast<std::size_t>(written);
+  }
+}
+
+void WholeFile::commit() {
+  if (::fsync(file_) != 0) fail("flushed to the disk");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("put in its place");
+  ::close(std::exchange(file_, -1));
+  // The name is safe only when the folder is on the disk too. A file system that cannot flush a folder says EINVAL.
+  const auto folder = path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".");
+  const int directory = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return;  // a folder that may be written but not read
+  const bool flushed = ::fsync(directory) == 0 || errno == EINVAL;
+  ::close(directory);
+  if (!flushed) throw std::runtime_error("the folder of " + path_.string() + " could not be flushed to the disk.");
+}
+
+void WholeFile::fail(const std::string& what) const {
+  throw std::runtime_error(path_.string() + " could not be " + what + ": " + std::generic_category().message(errno) +
+                           ".");
+}
+
+}  // namespace hkt

@@ -1,0 +1,172 @@
+// The operator hkt::attention: its schema, its derivative, its shape-only version and its behaviour under autocast.
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "attention_inputs.h"
+#include "hkt/ops.h"
+
+namespace hkt {
+namespace ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using OptionalTensor = std::optional<at::Tensor>;
+
+TORCH_LIBRARY(hkt, m) {
+  m.def(
+      "attention(Tensor[] q, Tensor[] k, Tensor v, Tensor weights, bool causal=False, Tensor? lengths=None, "
+      "float? scale=None) -> (Tensor out, Tensor lse)");
+  m.def(
+      "attention_backward(Tensor grad_out, Tensor[] q, Tensor[] k, Tensor v, Tensor weights, Tensor out, Tensor lse, "
+      "bool causal, Tensor? lengths, float? scale) -> (Tensor[] grad_q, Tensor[] grad_k, Tensor grad_v, "
+      "Tensor grad_weights)");
+}
+
+AttentionOutput call_attention(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
+                               bool causal, const OptionalTensor& lengths, std::optional<double> scale) {
+  using Signature = AttentionOutput(at::TensorList, at::TensorList, const at::Tensor&, const at::Tensor&, bool,
+                                    const OptionalTensor&, std::optional<double>);
+  static const auto handle =
+      c10::Dispatcher::singleton().findSchemaOrThrow("hkt::attention", "").typed<Signature>();
+  return handle.call(q, k, v, weights, causal, lengths, scale);
+}
+
+AttentionGradients call_attention_backward(const at::Tensor& grad_out, at::TensorList q, at::TensorList k,
+                                           const at::Tensor& v, const at::Tensor& weights, const at::Tensor& out,
+                                           const at::Tensor& lse, bool causal, const OptionalTensor& lengths,
+                                           std::optional<double> scale) {
+  using Signature = AttentionGradients(const at::Tensor&, at::TensorList, at::TensorList, const at::Tensor&,
+                                       const at::Tensor&, const at::Tensor&, const at::Tensor&, bool,
+                                       const OptionalTensor&, std::optional<double>);
+  static const auto handle =
+      c10::Dispatcher::singleton().findSchemaOrThrow("hkt::attention_backward", "").typed<Signature>();
+  return handle.call(grad_out, q, k, v, weights, out, lse, causal, lengths, scale);
+}
+
+variable_list flatten(const AttentionGradients& gradients) {
+  const auto& [grad_q, grad_k, grad_v, grad_weights] = gradients;
+  variable_list flat(grad_q.begin(), grad_q.end());
+  flat.insert(flat.end(), grad_k.begin(), grad_k.end());
+  flat.push_back(grad_v);
+  flat.push_back(grad_weights);
+  return flat;
+}
+
+// Saved for backward: q, k, v, weights, out, lse, lengths (perhaps undefined).
+struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
+  static variable_list forward(AutogradContext* context, at::TensorList q, at::TensorList k, const at::Tensor& v,
+                               const at::Tensor& weights, bool causal, const OptionalTensor& lengths,
+                               std::optional<double> scale) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    auto [out, lse] = call_attention(q, k, v, weights, causal, lengths, scale);
+    variable_list saved(q.begin(), q.end());
+    saved.insert(saved.end(), k.begin(), k.end());
+    for (const at::Tensor& tensor : {v, weights, out, lse, lengths.value_or(at::Tensor())}) saved.push_back(tensor);
+    context->save_for_backward(std::move(saved));
+    context->saved_data["levels"] = static_cast<int64_t>(q.size());
+    context->saved_data["causal"] = causal;
+    context->saved_data["scale"] = scale;
+    context->mark_non_differentiable({lse});
+    context->set_materialize_grads(false);
+    return {out, lse};
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const auto levels = context->saved_data["levels"].toInt();
+    // One gradient per tensor of q and k, then v, weights, causal, lengths, scale.
+    variable_list result(2 * levels + 5);
+    if (!grads[0].defined()) return result;
+    const auto saved = context->get_saved_variables();
+    const at::Tensor* rest = saved.data() + 2 * levels;
+    const OptionalTensor lengths = rest[4].defined() ? OptionalTensor(rest[4]) : std::nullopt;
+    const auto flat = flatten(call_attention_backward(
+        grads[0], at::TensorList(saved.data(), levels), at::TensorList(saved.data() + levels, levels), rest[0], rest[1],
+        rest[2], rest[3], context->saved_data["causal"].toBool(), lengths,
+        context->saved_data["scale"].toOptional<double>()));
+    std::copy(flat.begin(), flat.end(), result.begin());
+    return result;
+  }
+};
+
+AttentionOutput attention_autograd(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
+                                   bool causal, const OptionalTensor& lengths, std::optional<double> scale) {
+  const auto outputs = AttentionFunction::apply(q, k, v, weights, causal, lengths, scale);
+  return {outputs[0], outputs[1]};
+}
+
+// The derivative has none of its own: it can be computed with a graph, but not differentiated.
+struct AttentionBackwardFunction : torch::autograd::Function<AttentionBackwardFunction> {
+  static variable_list forward(AutogradContext*, const at::Tensor& grad_out, at::TensorList q, at::TensorList k,
+                               const at::Tensor& v, const at::Tensor& weights, const at::Tensor& out,
+                               const at::Tensor& lse, bool causal, const OptionalTensor& lengths,
+                               std::optional<double> scale) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return flatten(call_attention_backward(grad_out, q, k, v, weights, out, lse, causal, lengths, scale));
+  }
+  static variable_list backward(AutogradContext*, const variable_list&) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "hkt::attention: the second derivative is not implemented");
+  }
+};
+
+AttentionGradients attention_backward_autograd(const at::Tensor& grad_out, at::TensorList q, at::TensorList k,
+                                               const at::Tensor& v, const at::Tensor& weights, const at::Tensor& out,
+                                               const at::Tensor& lse, bool causal, const OptionalTensor& lengths,
+                                               std::optional<double> scale) {
+  const auto flat =
+      AttentionBackwardFunction::apply(grad_out, q, k, v, weights, out, lse, causal, lengths, scale);
+  const auto second = flat.begin() + static_cast<std::ptrdiff_t>(q.size());
+  const auto end = second + static_cast<std::ptrdiff_t>(k.size());
+  return {{flat.begin(), second}, {second, end}, end[0], end[1]};
+}
+
+AttentionOutput attention_meta(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights, bool,
+                               const OptionalTensor& lengths, std::optional<double>) {
+  check_attention_inputs(q, k, v, weights, lengths);
+  return empty_attention_output(v);
+}
+
+AttentionGradients attention_backward_meta(const at::Tensor& grad_out, at::TensorList q, at::TensorList k,
+                                           const at::Tensor& v, const at::Tensor& weights, const at::Tensor& out,
+                                           const at::Tensor& lse, bool, const OptionalTensor& lengths,
+                                           std::optional<double>) {
+  check_attention_inputs(q, k, v, weights, lengths);
+  check_attention_gradient(grad_out, v, out, lse);
+  return empty_attention_gradients(q, k, v, weights);
+}
+
+// q, k and v take autocast's type; the weights stay float32.
+template <c10::DeviceType device>
+AttentionOutput attention_autocast(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
+                                   bool causal, const OptionalTensor& lengths, std::optional<double> scale) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+      c10::DispatchKeySet({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}));
+  const auto type = at::autocast::get_autocast_dtype(device);
+  return call_attention(at::autocast::cached_cast(type, q, device), at::autocast::cached_cast(type, k, device),
+                        at::autocast::cached_cast(type, v, device), at::autocast::cached_cast(at::kFloat, weights, device),
+                        causal, lengths, scale);
+}
+
+TORCH_LIBRARY_IMPL(hkt, Autograd, m) {
+  m.impl("attention", attention_autograd);
+  m.impl("attention_backward", attention_backward_autograd);
+}
+TORCH_LIBRARY_IMPL(hkt, Meta, m) {
+  m.impl("attention", attention_meta);
+  m.impl("attention_backward", attention_backward_meta);
+}
+TORCH_LIBRARY_IMPL(hkt, AutocastCPU, m) { m.impl("attention", attention_autocast<c10::kCPU>); }
+TORCH_LIBRARY_IMPL(hkt, AutocastCUDA, m) { m.impl("attention", attention_autocast<c10::kCUDA>); }
+
+}  // namespace
+}  // namespace ops
+
+std::tuple<at::Tensor, at::Tensor> attention(at::TensorList q, at::TensorList k, const at::Tensor& v,
+                                             const at::Tensor& weights, bool causal,
+                                             const std::optional<at::Tensor>& lengths, std::optional<double> scale) {
+  return ops::call_attention(q, k, v, weights, causal, lengths, scale);
+}
+
+}  // namespace hkt

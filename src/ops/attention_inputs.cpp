@@ -1,0 +1,112 @@
+#include "attention_inputs.h"
+
+#include "hkt/kernels.h"
+
+namespace hkt::ops {
+namespace {
+
+at::ScalarType weight_type(at::ScalarType element) { return element == at::kDouble ? at::kDouble : at::kFloat; }
+
+bool is_supported(at::ScalarType type) {
+  return type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf;
+}
+
+// `name` and `index` are joined only when there is something to say.
+void check_kind(const at::Tensor& tensor, const char* name, int64_t rank, const at::Tensor& v) {
+  TORCH_CHECK(tensor.defined(), "hkt::attention: ", name, " is missing");
+  TORCH_CHECK(tensor.layout() == at::kStrided, "hkt::attention: ", name, " is ", tensor.layout(),
+              "; only dense (strided) tensors are allowed");
+  TORCH_CHECK(tensor.dim() == rank, "hkt::attention: ", name, " has ", tensor.dim(), " dimensions, must have ", rank);
+  TORCH_CHECK(tensor.device() == v.device(), "hkt::attention: ", name, " is on ", tensor.device(), ", v is on ",
+              v.device(), "; all must be on one device");
+}
+
+void check_level(const at::Tensor& tensor, const char* list, size_t level, const at::Tensor& v, const c10::SymInt& width) {
+  const std::string name = c10::str(list, "[", level, "]");
+  check_kind(tensor, name.c_str(), 4, v);
+  TORCH_CHECK(tensor.scalar_type() == v.scalar_type(), "hkt::attention: ", name, " is ", tensor.scalar_type(), ", v is ",
+              v.scalar_type(), "; q, k and v must have one type");
+  const c10::SymInt step = int64_t{1} << level;
+  const c10::SymInt rows = (v.sym_size(2) + step - 1) / step;
+  TORCH_CHECK(tensor.sym_size(0) == v.sym_size(0), "hkt::attention: ", name, " has batch size ", tensor.sym_size(0),
+              ", v has ", v.sym_size(0));
+  TORCH_CHECK(tensor.sym_size(1) == v.sym_size(1), "hkt::attention: ", name, " has ", tensor.sym_size(1),
+              " heads, v has ", v.sym_size(1));
+  TORCH_CHECK(tensor.sym_size(2) == rows, "hkt::attention: ", name, " has length ", tensor.sym_size(2), ", must be ", rows,
+              " = ceil(", v.sym_size(2), " / ", step, "), v's length halved ", level, " times");
+  TORCH_CHECK(tensor.sym_size(3) == width, "hkt::attention: ", name, " has width ", tensor.sym_size(3), ", q[0] has ",
+              width);
+}
+
+// Laid out as `tensor`, with a last stride of 1.
+at::Tensor empty_dense_like(const at::Tensor& tensor) {
+  if (tensor.sym_stride(-1) == 1) return at::empty_like(tensor);
+  return at::empty_symint(tensor.sym_sizes(), tensor.options());
+}
+
+}  // namespace
+
+void check_attention_inputs(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
+                            const std::optional<at::Tensor>& lengths) {
+  const auto levels = q.size();
+  TORCH_CHECK(levels >= 1 && levels <= kernels::max_levels, "hkt::attention: q has ", levels, " levels, must have 1 to ",
+              kernels::max_levels);
+  TORCH_CHECK(k.size() == levels, "hkt::attention: k has ", k.size(), " levels, q has ", levels);
+  check_kind(v, "v", 4, v);
+  TORCH_CHECK(is_supported(v.scalar_type()), "hkt::attention: v is ", v.scalar_type(),
+              ", must be float32, float64, bfloat16 or float16");
+  check_kind(q[0], "q[0]", 4, v);
+  const c10::SymInt width = q[0].sym_size(3);
+  TORCH_CHECK(width >= 1 && width <= kernels::max_width, "hkt::attention: q[0] has width ", width, ", must be 1 to ",
+              kernels::max_width);
+  TORCH_CHECK(v.sym_size(3) >= 1 && v.sym_size(3) <= kernels::max_width, "hkt::attention: v has width ", v.sym_size(3),
+              ", must be 1 to ", kernels::max_width);
+  for (size_t level = 0; level < levels; ++level) {
+    check_level(q[level], "q", level, v, width);
+    check_level(k[level], "k", level, v, width);
+  }
+  check_kind(weights, "weights", 2, v);
+  TORCH_CHECK(weights.sym_size(0) == v.sym_size(1) && weights.sym_size(1) == static_cast<int64_t>(levels),
+              "hkt::attention: weights is ", weights.sym_sizes(), ", must be [heads, levels] = [", v.sym_size(1), ", ",
+              levels, "]");
+  TORCH_CHECK(weights.scalar_type() == weight_type(v.scalar_type()), "hkt::attention: weights is ",
+              weights.scalar_type(), ", must be ", weight_type(v.scalar_type()), " when v is ", v.scalar_type());
+  if (lengths) {
+    check_kind(*lengths, "lengths", 1, v);
+    TORCH_CHECK(lengths->scalar_type() == at::kLong, "hkt::attention: lengths is ", lengths->scalar_type(),
+                ", must be int64");
+    TORCH_CHECK(lengths->sym_size(0) == v.sym_size(0), "hkt::attention: lengths has ", lengths->sym_size(0),
+                " entries, must have one per sequence, ", v.sym_size(0));
+  }
+}
+
+void check_attention_gradient(const at::Tensor& grad_out, const at::Tensor& v, const at::Tensor& out,
+                              const at::Tensor& lse) {
+  for (const auto& [tensor, name] : {std::pair{grad_out, "grad_out"}, std::pair{out, "out"}}) {
+    check_kind(tensor, name, 4, v);
+    TORCH_CHECK(tensor.sym_sizes() == v.sym_sizes() && tensor.scalar_type() == v.scalar_type(), "hkt::attention: ", name,
+                " is ", tensor.scalar_type(), " ", tensor.sym_sizes(), ", must be as v, ", v.scalar_type(), " ",
+                v.sym_sizes());
+  }
+  check_kind(lse, "lse", 3, v);
+  TORCH_CHECK(lse.sym_sizes() == v.sym_sizes().slice(0, 3) && lse.scalar_type() == weight_type(v.scalar_type()),
+              "hkt::attention: lse is ", lse.scalar_type(), " ", lse.sym_sizes(), ", must be ",
+              weight_type(v.scalar_type()), " ", v.sym_sizes().slice(0, 3));
+}
+
+AttentionOutput empty_attention_output(const at::Tensor& v) {
+  return {empty_dense_like(v),
+          at::empty_symint(v.sym_sizes().slice(0, 3), v.options().dtype(weight_type(v.scalar_type())))};
+}
+
+AttentionGradients empty_attention_gradients(at::TensorList q, at::TensorList k, const at::Tensor& v,
+                                             const at::Tensor& weights) {
+  std::vector<at::Tensor> grad_q;
+  std::vector<at::Tensor> grad_k;
+  for (const at::Tensor& level : q) grad_q.push_back(empty_dense_like(level));
+  for (const at::Tensor& level : k) grad_k.push_back(empty_dense_like(level));
+  return {std::move(grad_q), std::move(grad_k), empty_dense_like(v),
+          at::empty_symint(weights.sym_sizes(), weights.options())};
+}
+
+}  // namespace hkt::ops

@@ -1,0 +1,279 @@
+// The operator hkt::downsample: causal downsampling by two, y[m] = Σ_r x[2m − r] · weight[r].
+// Rows 2m − 1 and 2m of x lie side by side, so two taps of a dense filter are one product that reads x where it lies.
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <torch/autograd.h>
+#include <torch/library.h>
+
+#include "hkt/ops.h"
+
+namespace hkt {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+void check_inputs(const at::Tensor& x, const at::Tensor& weight) {
+  TORCH_CHECK_VALUE(x.dim() == 3, "x has shape ", x.sym_sizes(), "; hkt::downsample needs [batch, length, width].");
+  const auto type = x.scalar_type();
+  TORCH_CHECK_VALUE(type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf,
+                    "x has dtype ", type, "; hkt::downsample takes float32, float64, bfloat16 and float16.");
+  TORCH_CHECK_VALUE(weight.scalar_type() == type, "weight has dtype ", weight.scalar_type(),
+                    "; hkt::downsample needs that of x, ", type, ".");
+  TORCH_CHECK_VALUE(weight.device() == x.device(), "weight is on ", weight.device(),
+                    "; hkt::downsample needs it where x is, on ", x.device(), ".");
+  TORCH_CHECK_VALUE(weight.dim() == 2 || weight.dim() == 3, "weight has shape ", weight.sym_sizes(),
+                    "; hkt::downsample needs [taps, width, width] (dense) or [taps, width] (depthwise).");
+  TORCH_CHECK_VALUE(weight.sym_size(0) >= 1, "weight has shape ", weight.sym_sizes(),
+                    "; hkt::downsample needs at least one tap.");
+  const auto width = x.sym_size(2);
+  TORCH_CHECK_VALUE(weight.sym_size(1) == width && (weight.dim() == 2 || weight.sym_size(2) == width),
+                    "weight has shape ", weight.sym_sizes(), "; hkt::downsample needs [taps, ", width, ", ", width,
+                    "] (dense) or [taps, ", width, "] (depthwise) for an x of width ", width, ".");
+}
+
+void check_grad(const at::Tensor& grad, const at::Tensor& x) {
+  const c10::SymDimVector expected{x.sym_size(0), (x.sym_size(1) + 1) / 2, x.sym_size(2)};
+  TORCH_CHECK_VALUE(grad.sym_sizes().equals(expected), "grad has shape ", grad.sym_sizes(),
+                    "; hkt::downsample_backward needs ", c10::SymIntArrayRef(expected), ".");
+  TORCH_CHECK_VALUE(grad.scalar_type() == x.scalar_type() && grad.device() == x.device(), "grad is ",
+                    grad.scalar_type(), " on ", grad.device(), "; hkt::downsample_backward needs ", x.scalar_type(),
+                    " on ", x.device(), ", as x is.");
+}
+
+// Rows that follow each other without a gap, as the views below need; sequences may lie anywhere.
+at::Tensor dense_rows(const at::Tensor& x) {
+  const bool dense = x.stride(2) == 1 && x.stride(1) == x.size(2) && (x.size(0) == 1 || x.stride(0) > 0);
+  return dense ? x : x.contiguous();
+}
+
+// The first `count` pairs (x[2m − 1], x[2m]), m = 1, 2, …, as rows of twice the width.
+at::Tensor pairs(const at::Tensor& x, int64_t count) {
+  const int64_t width = x.size(2);
+  return x.as_strided({x.size(0), count, 2 * width}, {x.stride(0), 2 * width, 1}, x.storage_offset() + width);
+}
+
+// What tap r multiplies, x[2m − r] for all m with 2m ≥ r, and the rows of y (or its gradient) that it goes to.
+int64_t first_row(int64_t tap) { return (tap + 1) / 2; }
+at::Tensor inputs_of(int64_t tap, const at::Tensor& x, int64_t rows) {
+  const int64_t count = rows - first_row(tap);
+  return x.slice(1, tap % 2, tap % 2 + 2 * count - 1, 2);
+}
+at::Tensor outputs_of(int64_t tap, const at::Tensor& y) { return y.slice(1, first_row(tap)); }
+
+// [weight[2p + 1]; weight[2p]], the factor of pairs().
+at::Tensor stacked_taps(const at::Tensor& weight, int64_t pair) {
+  return weight.narrow(0, 2 * pair, 2).flip(0).flatten(0, 1);
+}
+
+bool is_one_matrix(const at::Tensor& a) { return a.size(0) == 1 || a.stride(0) == a.size(1) * a.stride(1); }
+at::Tensor as_one_matrix(const at::Tensor& a) {
+  return a.as_strided({a.size(0) * a.size(1), a.size(2)}, {a.stride(1), 1});
+}
+
+// out = a · factor, or out += a · factor, for each matrix of a batch; a single product where the batch allows it.
+void multiply(at::Tensor out, const at::Tensor& a, const at::Tensor& factor, bool add) {
+  if (out.numel() == 0) return;
+  if (is_one_matrix(out) && is_one_matrix(a)) {
+    out = as_one_matrix(out);
+    add ? out.addmm_(as_one_matrix(a), factor) : at::mm_out(out, as_one_matrix(a), factor);
+  } else {
+    const auto factors = factor.expand({a.size(0), factor.size(0), factor.size(1)});
+    add ? out.baddbmm_(a, factors) : at::bmm_out(out, a, factors);
+  }
+}
+
+// A batch of sequences as one long sequence. With an even length, pairs() of it are those of each sequence and, at the
+// seams, pairs that the callers overwrite.
+at::Tensor joined(const at::Tensor& x) { return x.view({1, x.size(0) * x.size(1), x.size(2)}); }
+bool can_join(const at::Tensor& x) { return x.size(1) % 2 == 0 && x.is_contiguous(); }
+
+at::Tensor dense_forward(const at::Tensor& x_any, const at::Tensor& weight) {
+  const auto x = dense_rows(x_any);
+  const int64_t rows = (x.size(1) + 1) / 2, taps = weight.size(0);
+  auto y = at::empty({x.size(0), rows, x.size(2)}, x.options());
+  if (y.numel() == 0) return y;
+  for (int64_t pair = 0; pair < rows && 2 * pair < taps; ++pair) {
+    const bool add = pair > 0;
+    if (2 * pair + 1 == taps) {
+      multiply(outputs_of(2 * pair, y), inputs_of(2 * pair, x, rows), weight[2 * pair], add);
+      continue;
+    }
+    const auto factor = stacked_taps(weight, pair);
+    if (!add && can_join(x)) {
+      const int64_t count = x.size(0) * rows - 1;
+      multiply(joined(y).narrow(1, 1, count), pairs(joined(x), count), factor, add);
+    } else {
+      const int64_t count = rows - pair - 1;
+      multiply(y.narrow(1, pair + 1, count), pairs(x, count), factor, add);
+    }
+    multiply(y.narrow(1, pair, 1), x.narrow(1, 0, 1), weight[2 * pair], add);
+  }
+  return y;
+}
+
+std::tuple<at::Tensor, at::Tensor> dense_backward(const at::Tensor& grad_any, const at::Tensor& x,
+                                                  const at::Tensor& weight) {
+  const auto grad = grad_any.contiguous();
+  const int64_t rows = grad.size(1), taps = weight.size(0), length = x.size(1);
+  if (grad.numel() == 0) return {at::zeros(x.sizes(), x.options()), at::zeros(weight.sizes(), weight.options())};
+
+  auto grad_x = taps == 1 ? at::zeros(x.sizes(), x.options()) : at::empty(x.sizes(), x.options());
+  for (int64_t pair = 0; pair < rows && 2 * pair < taps; ++pair) {
+    const bool add = pair > 0;
+    const auto even_factor = weight[2 * pair].t();
+    if (2 * pair + 1 == taps) {
+      multiply(inputs_of(2 * pair, grad_x, rows), outputs_of(2 * pair, grad), even_factor, add);
+      continue;
+    }
+    const auto factor = stacked_taps(weight, pair).t();
+    if (!add && can_join(grad_x)) {
+      const int64_t count = x.size(0) * rows - 1;
+      multiply(pairs(joined(grad_x), count), joined(grad).narrow(1, 1, count), factor, add);
+    } else {
+      const int64_t count = rows - pair - 1;
+      multiply(pairs(grad_x, count), grad.narrow(1, pair + 1, count), factor, add);
+    }
+    if (!add && length % 2 == 0) grad_x.select(1, length - 1).zero_();  // no output has seen it yet
+    multiply(grad_x.narrow(1, 0, 1), grad.narrow(1, pair, 1), even_factor, add);
+  }
+
+  auto grad_weight = at::zeros(weight.sizes(), weight.options());
+  for (int64_t tap = 0; tap < taps && first_row(tap) < rows; ++tap) {
+    const auto inputs = inputs_of(tap, x, rows).reshape({-1, x.size(2)});
+    auto out = grad_weight[tap];
+    at::mm_out(out, inputs.t(), outputs_of(tap, grad).reshape({-1, x.size(2)}));
+  }
+  return {grad_x, grad_weight};
+}
+
+at::Tensor depthwise_forward(const at::Tensor& x, const at::Tensor& weight) {
+  const int64_t rows = (x.size(1) + 1) / 2;
+  auto y = at::empty({x.size(0), rows, x.size(2)}, x.options());
+  at::mul_out(y, x.slice(1, 0, x.size(1), 2), weight[0]);
+  for (int64_t tap = 1; tap < weight.size(0) && first_row(tap) < rows; ++tap) {
+    outputs_of(tap, y).addcmul_(inputs_of(tap, x, rows), weight[tap]);
+  }
+  return y;
+}
+
+std::tuple<at::Tensor, at::Tensor> depthwise_backward(const at::Tensor& grad, const at::Tensor& x,
+                                                      const at::Tensor& weight) {
+  const int64_t rows = grad.size(1);
+  auto grad_x = at::zeros(x.sizes(), x.options());
+  auto grad_weight = at::zeros(weight.sizes(), weight.options());
+  for (int64_t tap = 0; tap < weight.size(0) && first_row(tap) < rows; ++tap) {
+    const auto outputs = outputs_of(tap, grad);
+    inputs_of(tap, grad_x, rows).addcmul_(outputs, weight[tap]);
+    auto out = grad_weight[tap];
+    at::sum_out(out, inputs_of(tap, x, rows) * outputs, at::IntArrayRef{0, 1});
+  }
+  return {grad_x, grad_weight};
+}
+
+at::Tensor forward(const at::Tensor& x, const at::Tensor& weight) {
+  check_inputs(x, weight);
+  return weight.dim() == 3 ? dense_forward(x, weight) : depthwise_forward(x, weight);
+}
+
+std::tuple<at::Tensor, at::Tensor> backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight) {
+  check_inputs(x, weight);
+  check_grad(grad, x);
+  return weight.dim() == 3 ? dense_backward(grad, x, weight) : depthwise_backward(grad, x, weight);
+}
+
+at::Tensor forward_meta(const at::Tensor& x, const at::Tensor& weight) {
+  check_inputs(x, weight);
+  return at::empty_symint({x.sym_size(0), (x.sym_size(1) + 1) / 2, x.sym_size(2)}, x.options());
+}
+
+std::tuple<at::Tensor, at::Tensor> backward_meta(const at::Tensor& grad, const at::Tensor& x,
+                                                 const at::Tensor& weight) {
+  check_inputs(x, weight);
+  check_grad(grad, x);
+  return {at::empty_symint(x.sym_sizes(), x.options()), at::empty_symint(weight.sym_sizes(), weight.options())};
+}
+
+at::Tensor call_forward(const at::Tensor& x, const at::Tensor& weight) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("hkt::downsample", "").typed<decltype(forward)>();
+  return op.call(x, weight);
+}
+
+std::tuple<at::Tensor, at::Tensor> call_backward(const at::Tensor& grad, const at::Tensor& x,
+                                                 const at::Tensor& weight) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("hkt::downsample_backward", "").typed<decltype(backward)>();
+  return op.call(grad, x, weight);
+}
+
+struct Backward : torch::autograd::Function<Backward> {
+  static variable_list forward(AutogradContext*, const at::Tensor& grad, const at::Tensor& x,
+                               const at::Tensor& weight) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    auto [grad_x, grad_weight] = call_backward(grad, x, weight);
+    return {grad_x, grad_weight};
+  }
+  static variable_list backward(AutogradContext*, const variable_list&) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "hkt::downsample has a first derivative only; its second derivative is not "
+                                       "implemented (hkt::reference::downsample has one).");
+  }
+};
+
+struct Forward : torch::autograd::Function<Forward> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    context->save_for_backward({x, weight});
+    return call_forward(x, weight);
+  }
+  // Goes through the operator, so that a tracer sees one node rather than the products inside.
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const auto saved = context->get_saved_variables();
+    auto [grad_x, grad_weight] = call_backward(grads[0], saved[0], saved[1]);
+    return {grad_x, grad_weight};
+  }
+};
+
+at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight) { return Forward::apply(x, weight); }
+
+std::tuple<at::Tensor, at::Tensor> backward_autograd(const at::Tensor& grad, const at::Tensor& x,
+                                                     const at::Tensor& weight) {
+  const auto grads = Backward::apply(grad, x, weight);
+  return {grads[0], grads[1]};
+}
+
+template <c10::DeviceType device>
+at::Tensor forward_autocast(const at::Tensor& x, const at::Tensor& weight) {
+  c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const auto type = at::autocast::get_autocast_dtype(device);
+  return call_forward(at::autocast::cached_cast(type, x, device), at::autocast::cached_cast(type, weight, device));
+}
+
+TORCH_LIBRARY_FRAGMENT(hkt, m) {
+  m.def("downsample(Tensor x, Tensor weight) -> Tensor");
+  m.def("downsample_backward(Tensor grad, Tensor x, Tensor weight) -> (Tensor, Tensor)");
+}
+TORCH_LIBRARY_IMPL(hkt, CPU, m) {
+  m.impl("downsample", forward);
+  m.impl("downsample_backward", backward);
+}
+TORCH_LIBRARY_IMPL(hkt, CUDA, m) {
+  m.impl("downsample", forward);
+  m.impl("downsample_backward", backward);
+}
+TORCH_LIBRARY_IMPL(hkt, Meta, m) {
+  m.impl("downsample", forward_meta);
+  m.impl("downsample_backward", backward_meta);
+}
+TORCH_LIBRARY_IMPL(hkt, Autograd, m) {
+  m.impl("downsample", forward_autograd);
+  m.impl("downsample_backward", backward_autograd);
+}
+TORCH_LIBRARY_IMPL(hkt, AutocastCPU, m) { m.impl("downsample", forward_autocast<at::kCPU>); }
+TORCH_LIBRARY_IMPL(hkt, AutocastCUDA, m) { m.impl("downsample", forward_autocast<at::kCUDA>); }
+
+}  // namespace
+
+at::Tensor downsample(const at::Tensor& x, const at::Tensor& weight) { return call_forward(x, weight); }
+
+}  // namespace hkt
