@@ -32,9 +32,9 @@ TEST(Config, MissingKeysTakeTheDefaults) {
 
 TEST(Config, EveryKeyIsWritten) {
   const auto json = nlohmann::json::parse(hkt::Config().to_json());
-  const std::vector<std::string> keys = {"levels",      "heads",   "width",     "blocks", "feedforward", "filter",
-                                         "kernel_size", "projections", "weights", "positions", "mask", "psd",
-                                         "pooling",     "dropout", "classes",   "vocab",  "max_length"};
+  const std::vector<std::string> keys = {"levels",      "heads",       "width",   "blocks",    "feedforward", "filter",
+                                         "kernel_size", "projections", "weights", "positions", "mask",        "psd",
+                                         "pooling",     "dropout",     "classes", "vocab",     "max_length"};
   EXPECT_EQ(json["format"], 1);
   EXPECT_EQ(json["model"].size(), keys.size());
   for (const auto& key : keys) EXPECT_TRUE(json["model"].contains(key)) << key;
@@ -44,10 +44,22 @@ TEST(Config, ThereAndBackIsTheSame) {
   using namespace hkt;
   Config config;
   EXPECT_EQ(Config::from_json(config.to_json()), config);
-  config.model = {.levels = 8, .heads = 3, .width = 48, .blocks = 7, .feedforward = 5, .filter = Filter::mean,
-                  .kernel_size = 4, .projections = Projections::per_level,
-                  .weights = {LevelWeights::Kind::one_level, 7}, .positions = Positions::rotary, .mask = Mask::causal,
-                  .psd = Psd::cone, .pooling = Pooling::last, .dropout = 0.123456789012345, .classes = 2, .vocab = 17,
+  config.model = {.levels = 8,
+                  .heads = 3,
+                  .width = 48,
+                  .blocks = 7,
+                  .feedforward = 5,
+                  .filter = Filter::mean,
+                  .kernel_size = 4,
+                  .projections = Projections::per_level,
+                  .weights = {LevelWeights::Kind::one_level, 7},
+                  .positions = Positions::rotary,
+                  .mask = Mask::causal,
+                  .psd = Psd::cone,
+                  .pooling = Pooling::last,
+                  .dropout = 0.123456789012345,
+                  .classes = 2,
+                  .vocab = 17,
                   .max_length = 4096};
   EXPECT_EQ(Config::from_json(config.to_json()), config);
   config.model.weights = {LevelWeights::Kind::uniform, 0};

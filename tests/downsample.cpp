@@ -41,7 +41,8 @@ at::Tensor make_weight(const Case& c, at::ScalarType type = at::kDouble) {
 
 void expect_close(const at::Tensor& a, const at::Tensor& b, const std::string& what, double tolerance = 1e-11) {
   ASSERT_EQ(a.sizes(), b.sizes()) << what;
-  EXPECT_TRUE(at::allclose(a, b, tolerance, tolerance)) << what << ": differs by " << (a - b).abs().max().item<double>();
+  EXPECT_TRUE(at::allclose(a, b, tolerance, tolerance))
+      << what << ": differs by " << (a - b).abs().max().item<double>();
 }
 
 void compare(const at::Tensor& x, const at::Tensor& weight, const std::string& what) {
@@ -137,7 +138,8 @@ TEST(Downsample, LowPrecisionIsAsGoodAsAProductInIt) {
   for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const bool dense : {true, false}) {
       const double tolerance = type == at::kFloat ? 1e-4 : type == at::kHalf ? 1e-2 : 6e-2;
-      const auto x = at::randn({2, 21, 16}, at::kDouble).to(type), weight = make_weight({2, 21, 16, 3, dense}, type) / 4;
+      const auto x = at::randn({2, 21, 16}, at::kDouble).to(type),
+                 weight = make_weight({2, 21, 16, 3, dense}, type) / 4;
       const auto y = hkt::downsample(x, weight);
       EXPECT_EQ(y.scalar_type(), type);
       expect_close(y.to(at::kDouble), hkt::reference::downsample(x.to(at::kDouble), weight.to(at::kDouble)),

@@ -63,7 +63,9 @@ const std::vector<Option> options = {
     {"cone, per level, causal",
      [](ModelConfig& c) { c.psd = Psd::cone, c.projections = Projections::per_level, c.mask = Mask::causal; }},
     {"cone, per level, rotary",
-     [](ModelConfig& c) { c.psd = Psd::cone, c.projections = Projections::per_level, c.positions = Positions::rotary; }},
+     [](ModelConfig& c) {
+       c.psd = Psd::cone, c.projections = Projections::per_level, c.positions = Positions::rotary;
+     }},
     {"one head, odd width", [](ModelConfig& c) { c.heads = 1, c.width = 7; }},
 };
 
@@ -226,8 +228,8 @@ TEST(Modules, AttentionIsTheDefinition) {
                        .view({2, 11, config.heads, config.width / config.heads})
                        .transpose(1, 2);
     const auto lengths = at::tensor({11, 4}, at::kLong);
-    const auto out = std::get<0>(
-        hkt::reference::attention(q, k, v, attention->weights(), config.mask == Mask::causal, lengths));
+    const auto out =
+        std::get<0>(hkt::reference::attention(q, k, v, attention->weights(), config.mask == Mask::causal, lengths));
     const auto expected = at::linear(out.transpose(1, 2).reshape_as(x), attention->output->weight);
     EXPECT_LT(difference(attention->forward(x, lengths), expected), 1e-11) << option.name;
   }
@@ -244,9 +246,8 @@ TEST(Modules, OneLevelIsStandardAttention) {
     const auto x = at::randn({3, 9, 12}, at::kDouble);
     const auto heads = [&](const at::Tensor& y) { return y.view({3, 9, 2, 6}).transpose(1, 2); };
     const auto q_k = at::linear(x, attention->query_key[0]->weight).chunk(2, 2);
-    const auto out = at::scaled_dot_product_attention(heads(q_k[0]), heads(q_k[1]),
-                                                      heads(at::linear(x, attention->value->weight)), {}, 0,
-                                                      mask == Mask::causal);
+    const auto out = at::scaled_dot_product_attention(
+        heads(q_k[0]), heads(q_k[1]), heads(at::linear(x, attention->value->weight)), {}, 0, mask == Mask::causal);
     const auto expected = at::linear(out.transpose(1, 2).reshape({3, 9, 12}), attention->output->weight);
     EXPECT_LT(difference(attention->forward(x), expected), 1e-12);
   }

@@ -49,10 +49,18 @@ void expect_close(const at::Tensor& a, const at::Tensor& b, const std::string& w
 }
 
 const std::vector<Case> cases = {
-    {2, 3, 7, 3, 4, 5, false},       {2, 3, 7, 3, 4, 5, true},          {1, 1, 1, 4, 2, 1, false},
-    {1, 2, 13, 8, 3, 3, true},       {3, 1, 16, 1, 4, 4, false},        {2, 2, 33, 4, 8, 2, true},
-    {3, 2, 9, 3, 4, 4, false, {9, 4, 0}}, {3, 2, 9, 3, 4, 4, true, {1, 5, 0}}, {2, 2, 12, 2, 1, 3, false, {0, 0}},
-    {2, 2, 0, 3, 4, 4, false},       {2, 1, 0, 2, 4, 4, true, {0, 0}},  {0, 2, 5, 2, 4, 4, true},
+    {2, 3, 7, 3, 4, 5, false},
+    {2, 3, 7, 3, 4, 5, true},
+    {1, 1, 1, 4, 2, 1, false},
+    {1, 2, 13, 8, 3, 3, true},
+    {3, 1, 16, 1, 4, 4, false},
+    {2, 2, 33, 4, 8, 2, true},
+    {3, 2, 9, 3, 4, 4, false, {9, 4, 0}},
+    {3, 2, 9, 3, 4, 4, true, {1, 5, 0}},
+    {2, 2, 12, 2, 1, 3, false, {0, 0}},
+    {2, 2, 0, 3, 4, 4, false},
+    {2, 1, 0, 2, 4, 4, true, {0, 0}},
+    {0, 2, 5, 2, 4, 4, true},
 };
 
 TEST(Reference, OraclesAgreeInValuesAndGradients) {
@@ -79,7 +87,8 @@ TEST(Reference, OraclesAgreeInValuesAndGradients) {
 
 TEST(Reference, PaddingRowsAreZeroAndSendNoGradient) {
   const auto inputs = make_inputs({3, 2, 9, 3, 4, 4, false, {9, 4, 0}});
-  const auto [out, lse] = hkt::reference::attention(inputs.q, inputs.k, inputs.v, inputs.weights, false, inputs.lengths);
+  const auto [out, lse] =
+      hkt::reference::attention(inputs.q, inputs.k, inputs.v, inputs.weights, false, inputs.lengths);
   EXPECT_EQ(out[1].narrow(1, 4, 5).abs().sum().item<double>(), 0);
   EXPECT_EQ(out[2].abs().sum().item<double>(), 0);
   EXPECT_TRUE(lse[2].isneginf().all().item<bool>());
@@ -101,15 +110,18 @@ TEST(Reference, OneLevelAndOneHotWeightsAreStandardAttention) {
     auto one_hot = at::zeros({3, 3}, at::kDouble);
     one_hot.select(1, 0).fill_(1);
     const auto expected = at::scaled_dot_product_attention(three.q[0], three.k[0], three.v, {}, 0, causal);
-    expect_close(std::get<0>(hkt::reference::attention(three.q, three.k, three.v, one_hot, causal)), expected, "λ_0 = 1");
+    expect_close(std::get<0>(hkt::reference::attention(three.q, three.k, three.v, one_hot, causal)), expected,
+                 "λ_0 = 1");
   }
 }
 
 TEST(Reference, ScaleIsOneOverRootOfTheWidthUnlessGiven) {
   const auto inputs = make_inputs({1, 1, 6, 2, 4, 4, false});
   const auto usual = std::get<0>(hkt::reference::attention(inputs.q, inputs.k, inputs.v, inputs.weights));
-  const auto half = std::get<0>(hkt::reference::attention(inputs.q, inputs.k, inputs.v, inputs.weights, false, {}, 0.5));
-  const auto other = std::get<0>(hkt::reference::attention(inputs.q, inputs.k, inputs.v, inputs.weights, false, {}, 0.7));
+  const auto half =
+      std::get<0>(hkt::reference::attention(inputs.q, inputs.k, inputs.v, inputs.weights, false, {}, 0.5));
+  const auto other =
+      std::get<0>(hkt::reference::attention(inputs.q, inputs.k, inputs.v, inputs.weights, false, {}, 0.7));
   expect_close(usual, half, "scale 1/√4");
   EXPECT_FALSE(at::allclose(usual, other));
 }
@@ -119,8 +131,7 @@ TEST(Reference, LowPrecisionIsComputedInTheDtypeOfTheWeights) {
   std::vector<at::Tensor> q, k;
   for (const auto& t : inputs.q) q.push_back(t.to(at::kBFloat16));
   for (const auto& t : inputs.k) k.push_back(t.to(at::kBFloat16));
-  const auto [out, lse] =
-      hkt::reference::attention(q, k, inputs.v.to(at::kBFloat16), inputs.weights.to(at::kFloat));
+  const auto [out, lse] = hkt::reference::attention(q, k, inputs.v.to(at::kBFloat16), inputs.weights.to(at::kFloat));
   EXPECT_EQ(out.scalar_type(), at::kBFloat16);
   EXPECT_EQ(lse.scalar_type(), at::kFloat);
 }

@@ -23,7 +23,10 @@ class Safetensors : public testing::Test {
 
   fs::path path(const std::string& name = "file.safetensors") const { return folder_ / name; }
 
-  void write(const std::string& bytes) const { std::ofstream(path(), std::ios::binary) << bytes; }
+  void write(const std::string& bytes) const {
+    fs::remove(path());  // to cut and refill a file makes some file systems wait for the disk
+    std::ofstream(path(), std::ios::binary) << bytes;
+  }
   // A file with this header and as many bytes of data.
   void write(const std::string& header, std::size_t data) const {
     const std::uint64_t length = header.size();
@@ -132,7 +135,8 @@ TEST_F(Safetensors, AFileCutAnywhereIsRefused) {
 }
 
 TEST_F(Safetensors, MutationsNeverCrash) {
-  hkt::save_safetensors(path(), {{"a", at::ones({2, 2})}, {"b", at::tensor({1, 0}).to(at::kBool)}, {"c", at::empty({0, 4})}},
+  hkt::save_safetensors(path(),
+                        {{"a", at::ones({2, 2})}, {"b", at::tensor({1, 0}).to(at::kBool)}, {"c", at::empty({0, 4})}},
                         {{"k", "v"}});
   const auto whole = bytes();
   std::mt19937 generator(20260726);
@@ -202,10 +206,10 @@ TEST_F(Safetensors, HeadersThatLieAreRefused) {
       {tensor("\"F32\"", "[1]", "[4,8]"), 8, "does not begin where the one before it ends"},
       {tensor("\"F32\"", "[1]", "[0,4]"), 8, "take 4 bytes, and the file has 8"},
       {tensor("\"F32\"", "[1]", "[0,4]"), 3, "take 4 bytes, and the file has 3"},
-      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3,
-       "does not begin where"},
-      {R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0,
-       "the key \"a\" twice"},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+       3, "does not begin where"},
+      {R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+       0, "the key \"a\" twice"},
   };
   for (const auto& [header, data, expected] : lies) {
     write(header, data);
@@ -271,8 +275,10 @@ TEST_F(Safetensors, ModulesRefuseWhatDoesNotFitAndStayAsTheyWere) {
     }
     return "";
   };
-  const hkt::NamedTensors good = {{"first.weight", at::ones({2, 3})}, {"first.bias", at::ones({2})},
-                                  {"second.weight", at::ones({1, 2})}, {"second.bias", at::ones({1})}};
+  const hkt::NamedTensors good = {{"first.weight", at::ones({2, 3})},
+                                  {"first.bias", at::ones({2})},
+                                  {"second.weight", at::ones({1, 2})},
+                                  {"second.bias", at::ones({1})}};
   auto missing = good, extra = good, shape = good, dtype = good;
   missing.pop_back();
   extra.emplace_back("third", at::ones({1}));

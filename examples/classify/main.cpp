@@ -31,9 +31,9 @@ int main() {
               "dropout": 0, "classes": 8, "vocab": 9, "max_length": 48}
   })");
   hkt::Classifier model(config.model);
-  torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(2e-3));
+  torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-3));
 
-  for (int step = 1; step <= 300; ++step) {
+  for (int step = 1; step <= 200; ++step) {
     const auto [tokens, labels] = draw(64);
     const auto loss = torch::cross_entropy_loss(model->forward(tokens), labels);
     optimizer.zero_grad();

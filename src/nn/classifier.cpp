@@ -33,8 +33,8 @@ void ClassifierImpl::check_inputs(const at::Tensor& tokens, const std::optional<
   if (tokens.is_cpu() && tokens.numel() > 0) {
     const auto [low, high] = at::aminmax(tokens);
     const int64_t wrong = low.item<int64_t>() < 0 ? low.item<int64_t>() : high.item<int64_t>();
-    TORCH_CHECK_VALUE(wrong >= 0 && wrong < config_.vocab, "tokens holds ", wrong,
-                      "; this Classifier takes 0 to ", config_.vocab - 1, " (vocab - 1).");
+    TORCH_CHECK_VALUE(wrong >= 0 && wrong < config_.vocab, "tokens holds ", wrong, "; this Classifier takes 0 to ",
+                      config_.vocab - 1, " (vocab - 1).");
   }
   if (!lengths) return;
   TORCH_CHECK_VALUE(lengths->dim() == 1 && lengths->size(0) == batch, "lengths has shape ", lengths->sizes(),
@@ -46,8 +46,8 @@ void ClassifierImpl::check_inputs(const at::Tensor& tokens, const std::optional<
   if (lengths->is_cpu() && batch > 0) {
     const auto [low, high] = at::aminmax(*lengths);
     const int64_t wrong = low.item<int64_t>() < 0 ? low.item<int64_t>() : high.item<int64_t>();
-    TORCH_CHECK_VALUE(wrong >= 0 && wrong <= length, "lengths holds ", wrong, "; it must be from 0 to the length of tokens, ",
-                      length, ".");
+    TORCH_CHECK_VALUE(wrong >= 0 && wrong <= length, "lengths holds ", wrong,
+                      "; it must be from 0 to the length of tokens, ", length, ".");
   }
 }
 

@@ -85,7 +85,8 @@ void check_together(const ModelConfig& model) {
            std::to_string(kernels::max_width) + ".");
   }
   if (model.positions == Positions::rotary && head_width % 2 != 0) {
-    refuse("model.width / model.heads is " + std::to_string(head_width) + "; it must be even for \"rotary\" positions.");
+    refuse("model.width / model.heads is " + std::to_string(head_width) +
+           "; it must be even for \"rotary\" positions.");
   }
   if (model.weights.kind == LevelWeights::Kind::one_level && model.weights.level >= model.levels) {
     refuse("model.weights is " + std::to_string(model.weights.level) + "; it must be below model.levels, " +

@@ -13,8 +13,8 @@ DownsampleImpl::DownsampleImpl(int64_t width, Filter filter, int64_t kernel_size
   const double mean = 1 / static_cast<double>(kernel_size);
   switch (filter) {
     case Filter::dense:
-      weight = register_parameter(
-          "weight", at::randn({kernel_size, width, width}).mul_(noise).add_(at::eye(width).mul_(mean)));
+      weight = register_parameter("weight",
+                                  at::randn({kernel_size, width, width}).mul_(noise).add_(at::eye(width).mul_(mean)));
       return;
     case Filter::depthwise:
       weight = register_parameter("weight", at::full({kernel_size, width}, mean));

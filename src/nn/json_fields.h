@@ -37,8 +37,8 @@ struct Field {
 };
 
 template <typename Section>
-Field<Section> integer(std::string key, std::int64_t Section::*member, std::int64_t low, std::int64_t high) {
-  return {std::move(key),
+Field<Section> integer(const std::string& key, std::int64_t Section::* member, std::int64_t low, std::int64_t high) {
+  return {key,
           [=](Section& section, const std::string& path, const Json& value) {
             section.*member = read_integer(path, value, low, high);
           },
@@ -47,8 +47,8 @@ Field<Section> integer(std::string key, std::int64_t Section::*member, std::int6
 
 // A number in [low, high).
 template <typename Section>
-Field<Section> number(std::string key, double Section::*member, double low, double high) {
-  return {std::move(key),
+Field<Section> number(const std::string& key, double Section::* member, double low, double high) {
+  return {key,
           [=](Section& section, const std::string& path, const Json& value) {
             const double read = value.is_number() ? value.template get<double>() : NAN;
             if (!(read >= low && read < high)) {
@@ -60,8 +60,9 @@ Field<Section> number(std::string key, double Section::*member, double low, doub
 }
 
 template <typename Section, typename Enum>
-Field<Section> choice(std::string key, Enum Section::*member, std::vector<std::pair<std::string, Enum>> names) {
-  return {std::move(key),
+Field<Section> choice(const std::string& key, Enum Section::* member,
+                      const std::vector<std::pair<std::string, Enum>>& names) {
+  return {key,
           [=](Section& section, const std::string& path, const Json& value) {
             std::vector<std::string> known;
             for (const auto& [name, meaning] : names) {

@@ -46,8 +46,9 @@ const char* type_name(const std::string& name, at::ScalarType type) {
   for (const auto& known : types) {
     if (known.type == type) return known.name;
   }
-  throw std::invalid_argument("tensor \"" + name + "\" has dtype " + c10::toString(type) +
-                              "; safetensors here holds float64, float32, bfloat16, float16, int64, int32, uint8, bool.");
+  throw std::invalid_argument(
+      "tensor \"" + name + "\" has dtype " + c10::toString(type) +
+      "; safetensors here holds float64, float32, bfloat16, float16, int64, int32, uint8, bool.");
 }
 
 std::string make_header(const NamedTensors& tensors, const Metadata& metadata) {
@@ -73,9 +74,8 @@ std::string make_header(const NamedTensors& tensors, const Metadata& metadata) {
 
 // Widest elements first, so that every tensor is aligned to its own element.
 NamedTensors in_file_order(NamedTensors tensors) {
-  std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
-    return a.second.element_size() > b.second.element_size();
-  });
+  std::stable_sort(tensors.begin(), tensors.end(),
+                   [](const auto& a, const auto& b) { return a.second.element_size() > b.second.element_size(); });
   return tensors;
 }
 
@@ -130,8 +130,8 @@ class Reader {
     std::uint64_t length = 0;
     read_bytes(&length, prefix);
     if (length > longest_header || length > size_ - prefix) {
-      fail("is not safetensors or is cut: its header would have " + std::to_string(length) + " bytes, and the file has " +
-           std::to_string(size_));
+      fail("is not safetensors or is cut: its header would have " + std::to_string(length) +
+           " bytes, and the file has " + std::to_string(size_));
     }
     std::string text(length, '\0');
     read_bytes(text.data(), length);
@@ -196,8 +196,8 @@ class Reader {
       offset = entry.end;
     }
     if (offset != data_size_) {
-      fail("is not valid safetensors or is cut: its tensors take " + std::to_string(offset) + " bytes, and the file has " +
-           std::to_string(data_size_) + " after its header");
+      fail("is not valid safetensors or is cut: its tensors take " + std::to_string(offset) +
+           " bytes, and the file has " + std::to_string(data_size_) + " after its header");
     }
   }
 

@@ -1,5 +1,6 @@
 // hkt::attention on the CPU: tensors to raw pointers and strides, torch's thread pool to the kernels.
 #include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <torch/library.h>
@@ -107,6 +108,38 @@ at::Tensor workspace_for(const Problem& problem, const kernels::cpu::Machine& ma
   return at::empty({kernels::cpu::workspace_bytes(problem, machine)}, at::kByte);
 }
 
+// Gradients laid out as empty_attention_gradients lays them out, but in one allocation: for short sequences, many of middling
+// size go back to the system each time, and the page faults cost more than the kernel.
+AttentionGradients gradients_in_one_allocation(at::TensorList q, at::TensorList k, const at::Tensor& v,
+                                               const at::Tensor& weights) {
+  constexpr int64_t alignment = 64;
+  const auto strides_of = [](const at::Tensor& like) {
+    if (like.stride(-1) != 1) return at::infer_dense_strides(like.sizes(), c10::contiguous_strides(like.sizes()));
+    return like.is_non_overlapping_and_dense() ? like.strides().vec()
+                                               : at::infer_dense_strides(like.sizes(), like.strides());
+  };
+  const auto padded_bytes = [](const at::Tensor& like) {
+    return (static_cast<int64_t>(like.nbytes()) + alignment - 1) / alignment * alignment;
+  };
+  int64_t bytes = padded_bytes(v);
+  for (const auto list : {q, k})
+    for (const at::Tensor& level : list) bytes += padded_bytes(level);
+  const at::Tensor memory = at::empty({bytes}, at::kByte);
+  auto* next = static_cast<char*>(memory.data_ptr());
+  const auto take = [&](const at::Tensor& like) {
+    char* data = next;
+    next += padded_bytes(like);
+    return at::from_blob(data, like.sizes(), strides_of(like), [memory](void*) {}, like.options());
+  };
+  AttentionGradients gradients;
+  auto& [grad_q, grad_k, grad_v, grad_weights] = gradients;
+  for (const at::Tensor& level : q) grad_q.push_back(take(level));
+  for (const at::Tensor& level : k) grad_k.push_back(take(level));
+  grad_v = take(v);
+  grad_weights = at::empty(weights.sizes(), weights.options());
+  return gradients;
+}
+
 AttentionOutput attention_cpu(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
                               bool causal, const std::optional<at::Tensor>& lengths, std::optional<double> scale) {
   check_attention_inputs(q, k, v, weights, lengths);
@@ -131,12 +164,13 @@ AttentionGradients attention_backward_cpu(const at::Tensor& grad_out, at::Tensor
   check_attention_inputs(q, k, v, weights, lengths);
   check_attention_gradient(grad_out, v, out, lse);
   const SmallInputs small(weights, lengths, v.size(2));
-  auto gradients = empty_attention_gradients(q, k, v, weights);
-  auto& [grad_q, grad_k, grad_v, grad_weights] = gradients;
   if (v.numel() == 0) {
-    grad_weights.zero_();
-    return gradients;
+    auto empty = empty_attention_gradients(q, k, v, weights);
+    std::get<3>(empty).zero_();
+    return empty;
   }
+  auto gradients = gradients_in_one_allocation(q, k, v, weights);
+  auto& [grad_q, grad_k, grad_v, grad_weights] = gradients;
   const auto dense_q = with_dense_rows(q);
   const auto dense_k = with_dense_rows(k);
   const at::Tensor dense_v = with_dense_rows(v);

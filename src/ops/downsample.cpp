@@ -112,13 +112,11 @@ at::Tensor dense_forward(const at::Tensor& x_any, const at::Tensor& weight) {
   return y;
 }
 
-std::tuple<at::Tensor, at::Tensor> dense_backward(const at::Tensor& grad_any, const at::Tensor& x,
-                                                  const at::Tensor& weight) {
-  const auto grad = grad_any.contiguous();
-  const int64_t rows = grad.size(1), taps = weight.size(0), length = x.size(1);
-  if (grad.numel() == 0) return {at::zeros(x.sizes(), x.options()), at::zeros(weight.sizes(), weight.options())};
-
-  auto grad_x = taps == 1 ? at::zeros(x.sizes(), x.options()) : at::empty(x.sizes(), x.options());
+// grad_x is written where it lies, as y is.
+at::Tensor dense_backward_x(const at::Tensor& grad, const at::Tensor& weight, int64_t length) {
+  const int64_t batch = grad.size(0), rows = grad.size(1), taps = weight.size(0);
+  auto grad_x = at::empty({batch, length, grad.size(2)}, grad.options());
+  if (taps == 1) grad_x.zero_();
   for (int64_t pair = 0; pair < rows && 2 * pair < taps; ++pair) {
     const bool add = pair > 0;
     const auto even_factor = weight[2 * pair].t();
@@ -128,7 +126,7 @@ std::tuple<at::Tensor, at::Tensor> dense_backward(const at::Tensor& grad_any, co
     }
     const auto factor = stacked_taps(weight, pair).t();
     if (!add && can_join(grad_x)) {
-      const int64_t count = x.size(0) * rows - 1;
+      const int64_t count = batch * rows - 1;
       multiply(pairs(joined(grad_x), count), joined(grad).narrow(1, 1, count), factor, add);
     } else {
       const int64_t count = rows - pair - 1;
@@ -137,14 +135,38 @@ std::tuple<at::Tensor, at::Tensor> dense_backward(const at::Tensor& grad_any, co
     if (!add && length % 2 == 0) grad_x.select(1, length - 1).zero_();  // no output has seen it yet
     multiply(grad_x.narrow(1, 0, 1), grad.narrow(1, pair, 1), even_factor, add);
   }
+  return grad_x;
+}
 
+// Σ over all rows of aᵀ · grad. Gathering the rows of a batch costs a copy, and less than summing a product of each.
+at::Tensor transposed_product(const at::Tensor& a, const at::Tensor& grad) {
+  const int64_t rows = a.size(0) * a.size(1);
+  return at::mm(a.reshape({rows, a.size(2)}).t(), grad.reshape({rows, grad.size(2)}));
+}
+
+at::Tensor dense_backward_weight(const at::Tensor& grad, const at::Tensor& x_any, const at::Tensor& weight) {
+  const auto x = dense_rows(x_any);
+  const int64_t rows = grad.size(1), taps = weight.size(0), width = x.size(2);
   auto grad_weight = at::zeros(weight.sizes(), weight.options());
-  for (int64_t tap = 0; tap < taps && first_row(tap) < rows; ++tap) {
-    const auto inputs = inputs_of(tap, x, rows).reshape({-1, x.size(2)});
-    auto out = grad_weight[tap];
-    at::mm_out(out, inputs.t(), outputs_of(tap, grad).reshape({-1, x.size(2)}));
+  for (int64_t pair = 0; pair < rows && 2 * pair < taps; ++pair) {
+    auto even = grad_weight[2 * pair];
+    if (2 * pair + 1 == taps) {
+      even.copy_(transposed_product(inputs_of(2 * pair, x, rows), outputs_of(2 * pair, grad)));
+      continue;
+    }
+    const int64_t count = rows - pair - 1;
+    const auto both = transposed_product(pairs(x, count), grad.narrow(1, pair + 1, count));
+    grad_weight[2 * pair + 1].copy_(both.narrow(0, 0, width));
+    at::addmm_out(even, both.narrow(0, width, width), x.select(1, 0).t(), grad.select(1, pair));
   }
-  return {grad_x, grad_weight};
+  return grad_weight;
+}
+
+std::tuple<at::Tensor, at::Tensor> dense_backward(const at::Tensor& grad_any, const at::Tensor& x,
+                                                  const at::Tensor& weight) {
+  if (grad_any.numel() == 0) return {at::zeros(x.sizes(), x.options()), at::zeros(weight.sizes(), weight.options())};
+  const auto grad = grad_any.contiguous();
+  return {dense_backward_x(grad, weight, x.size(1)), dense_backward_weight(grad, x, weight)};
 }
 
 at::Tensor depthwise_forward(const at::Tensor& x, const at::Tensor& weight) {
@@ -215,8 +237,9 @@ struct Backward : torch::autograd::Function<Backward> {
     return {grad_x, grad_weight};
   }
   static variable_list backward(AutogradContext*, const variable_list&) {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "hkt::downsample has a first derivative only; its second derivative is not "
-                                       "implemented (hkt::reference::downsample has one).");
+    TORCH_CHECK_NOT_IMPLEMENTED(false,
+                                "hkt::downsample has a first derivative only; its second derivative is not "
+                                "implemented (hkt::reference::downsample has one).");
   }
 };
 

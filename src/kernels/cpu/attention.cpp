@@ -15,6 +15,7 @@ namespace hkt::kernels::cpu {
 namespace {
 
 constexpr std::int64_t heads_per_thread = 4;  // from here on whole heads keep the threads evenly busy
+constexpr std::int64_t runs_per_thread = 8;   // and of many heads a thread takes runs of neighbours
 
 Blocks choose_blocks(InstructionSet set, Element element) {
 #ifdef HKT_X86_KERNELS
@@ -100,6 +101,27 @@ class Plan {
     return head;
   }
 
+  // Asks for the inputs of a short head early: its rows are too few for the machine to see a pattern in them.
+  void fetch_ahead(const Head& head) const {
+    constexpr std::int64_t line = 64;
+    if (head.length > 128) return;
+    const auto fetch = [&](const Rows& rows, std::int64_t count, int width) {
+      for (std::int64_t row = 0; row < count; ++row) {
+        const char* data = static_cast<const char*>(rows.data) + row * rows.stride * element_bytes_;
+        for (std::int64_t byte = 0; byte < width * element_bytes_; byte += line) __builtin_prefetch(data + byte);
+      }
+    };
+    for (int level = 0; level < head.levels; ++level) {
+      fetch(head.q[level], head.level_length(level), head.width);
+      fetch(head.k[level], head.level_length(level), head.width);
+    }
+    fetch(head.v, head.length, head.value_width);
+    if (head.grad_out.data) {
+      fetch(head.grad_out, head.length, head.value_width);
+      fetch(head.out, head.length, head.value_width);
+    }
+  }
+
   // Rows [from, to) become zero.
   void clear(const Rows& rows, std::int64_t from, std::int64_t to, int width) const {
     for (std::int64_t row = from; row < to; ++row)
@@ -142,33 +164,41 @@ struct Parts {
   char* scratch_of(int thread) const { return shared + slots * shared_bytes + thread * scratch_bytes; }
 };
 
-// Calls prepare(head, slot, piece) for all pieces of all heads, then block(head, slot, block, thread) for all blocks.
-// Blocks of a head are handed out in ascending order.
-template <class Prepare, class BlockCount, class Compute>
-void run_schedule(const Plan& plan, const Machine& machine, int pieces, std::int64_t most_blocks, Prepare prepare,
-                  BlockCount blocks_of, Compute compute) {
+// Calls prepare(head, piece, shared) for all pieces of all heads, then compute(head, index, block, shared, scratch) for the
+// blocks of each in ascending order. head_of(index) describes a head, blocks_of(head) counts its blocks.
+template <class HeadOf, class Prepare, class BlocksOf, class Compute>
+void run_schedule(const Plan& plan, const Machine& machine, const Parts& parts, int pieces, std::int64_t most_blocks,
+                  HeadOf head_of, Prepare prepare, BlocksOf blocks_of, Compute compute) {
   if (plan.whole_heads()) {
-    Queue queue(plan.heads());
+    // Runs of neighbouring heads: small ones taken in turn would make the threads' prefetchers fight over memory.
+    const std::int64_t run = std::max<std::int64_t>(1, plan.heads() / (machine.threads * runs_per_thread));
+    Queue queue(divide_up(plan.heads(), run));
     machine.run([&](int thread) {
-      for (std::int64_t head = 0; queue.take(head);) {
-        for (int piece = 0; piece < pieces; ++piece) prepare(head, thread, piece);
-        const std::int64_t blocks = blocks_of(head);
-        for (std::int64_t block = 0; block < blocks; ++block) compute(head, thread, block, thread);
-      }
+      char* shared = parts.shared_of(thread);
+      for (std::int64_t task = 0; queue.take(task);)
+        for (std::int64_t index = task * run; index < std::min(plan.heads(), (task + 1) * run); ++index) {
+          const Head head = head_of(index);
+          for (int piece = 0; piece < pieces; ++piece) prepare(head, piece, shared);
+          if (index + 1 < plan.heads()) plan.fetch_ahead(head_of(index + 1));
+          const std::int64_t blocks = blocks_of(head);
+          for (std::int64_t block = 0; block < blocks; ++block)
+            compute(head, index, block, shared, parts.scratch_of(thread));
+        }
     });
     return;
   }
   Queue preparations(plan.heads() * pieces);
   machine.run([&](int) {
     for (std::int64_t task = 0; preparations.take(task);)
-      prepare(task / pieces, task / pieces, static_cast<int>(task % pieces));
+      prepare(head_of(task / pieces), static_cast<int>(task % pieces), parts.shared_of(task / pieces));
   });
   Queue queue(plan.heads() * most_blocks);
   machine.run([&](int thread) {
     for (std::int64_t task = 0; queue.take(task);) {
-      const std::int64_t head = task / most_blocks;
+      const std::int64_t index = task / most_blocks;
       const std::int64_t block = task % most_blocks;
-      if (block < blocks_of(head)) compute(head, head, block, thread);
+      const Head head = head_of(index);
+      if (block < blocks_of(head)) compute(head, index, block, parts.shared_of(index), parts.scratch_of(thread));
     }
   });
 }
@@ -235,30 +265,27 @@ void attention_forward(const AttentionForward& problem, const Machine& machine, 
   const Plan plan(problem, machine);
   const Parts parts{static_cast<char*>(workspace), blocks.shared_bytes(plan.shape()),
                     blocks.scratch_bytes(plan.shape()), plan.slots()};
+  const auto head_of = [&](std::int64_t index) { return plan.forward_head(index); };
   const auto rows_of = [&](const Head& head) { return query_block_rows(head.length, head.levels, blocks.block_rows); };
-  const auto prepare = [&](std::int64_t index, std::int64_t slot, int piece) {
-    const Head head = plan.forward_head(index);
+  const auto blocks_of = [&](const Head& head) {
+    return head.length == 0 ? 0 : divide_up(head.length, rows_of(head));
+  };
+  const auto prepare = [&](const Head& head, int piece, void* shared) {
     if (piece == 0) {
       plan.clear(head.out, head.length, problem.length, problem.value_width);
       plan.clear_lse(head);
     }
-    if (head.length > 0) blocks.prepare(head, piece, parts.shared_of(slot));
+    if (head.length > 0) blocks.prepare(head, piece, shared);
   };
-  const auto count = [&](std::int64_t index) {
-    const Head head = plan.forward_head(index);
-    return head.length == 0 ? 0 : divide_up(head.length, rows_of(head));
-  };
-  const auto compute = [&](std::int64_t index, std::int64_t slot, std::int64_t block, int thread) {
-    const Head head = plan.forward_head(index);
+  const auto compute = [&](const Head& head, std::int64_t, std::int64_t block, void* shared, void* scratch) {
     const int rows = rows_of(head);
     // Under the causal mask the last blocks have the most to do: begin with them.
-    const std::int64_t blocks_of_head = divide_up(head.length, rows);
-    const std::int64_t first = (head.causal ? blocks_of_head - 1 - block : block) * rows;
+    const std::int64_t first = (head.causal ? blocks_of(head) - 1 - block : block) * rows;
     const int valid = static_cast<int>(std::min<std::int64_t>(rows, head.length - first));
-    blocks.compute(head, {first, valid}, parts.shared_of(slot), parts.scratch_of(thread));
+    blocks.compute(head, {first, valid}, shared, scratch);
   };
   const std::int64_t most = divide_up(problem.length, blocks.block_rows / 2) + 1;
-  run_schedule(plan, machine, problem.levels + 1, most, prepare, count, compute);
+  run_schedule(plan, machine, parts, problem.levels + 1, most, head_of, prepare, blocks_of, compute);
 }
 
 void attention_backward(const AttentionBackward& problem, const Machine& machine, void* workspace) {
@@ -272,8 +299,9 @@ void attention_backward(const AttentionBackward& problem, const Machine& machine
   auto* finished = reinterpret_cast<std::atomic<int>*>(weight_sums + plan.heads() * query_blocks * problem.levels);
   std::uninitialized_value_construct_n(finished, plan.heads() * query_blocks);
 
-  const auto prepare = [&](std::int64_t index, std::int64_t slot, int piece) {
-    const Head head = plan.backward_head(problem, index);
+  const auto head_of = [&](std::int64_t index) { return plan.backward_head(problem, index); };
+  const auto blocks_of = [&](const Head& head) { return divide_up(head.length, blocks.key_rows); };
+  const auto prepare = [&](const Head& head, int piece, void* shared) {
     if (piece < problem.levels) {
       const std::int64_t rows = divide_up(problem.length, std::int64_t{1} << piece);
       plan.clear(head.grad_q[piece], head.level_length(piece), rows, problem.width);
@@ -281,20 +309,18 @@ void attention_backward(const AttentionBackward& problem, const Machine& machine
     } else {
       plan.clear(head.grad_v, head.length, problem.length, problem.value_width);
     }
-    if (head.length > 0) blocks.prepare(head, piece, parts.shared_of(slot));
+    if (head.length > 0) blocks.prepare(head, piece, shared);
   };
-  const auto count = [&](std::int64_t index) { return divide_up(plan.valid_rows(index), blocks.key_rows); };
-  const auto compute = [&](std::int64_t index, std::int64_t slot, std::int64_t block, int thread) {
-    const Head head = plan.backward_head(problem, index);
+  const auto compute = [&](const Head& head, std::int64_t index, std::int64_t block, void* shared, void* scratch) {
     const std::int64_t first = block * blocks.key_rows;
     const int valid = static_cast<int>(std::min<std::int64_t>(blocks.key_rows, head.length - first));
-    double* sums = weight_sums + index * query_blocks * problem.levels;
     NoTurns none;
     KeyBlockTurn turns(finished + index * query_blocks, static_cast<int>(block));
     Turn& turn = plan.whole_heads() ? static_cast<Turn&>(none) : turns;
-    blocks.compute(head, {first, valid}, parts.shared_of(slot), parts.scratch_of(thread), turn, sums);
+    blocks.compute(head, {first, valid}, shared, scratch, turn, weight_sums + index * query_blocks * problem.levels);
   };
-  run_schedule(plan, machine, problem.levels + 1, divide_up(problem.length, blocks.key_rows), prepare, count, compute);
+  run_schedule(plan, machine, parts, problem.levels + 1, divide_up(problem.length, blocks.key_rows), head_of, prepare,
+               blocks_of, compute);
   add_weight_gradients(problem, plan, weight_sums, query_blocks);
 }
 

@@ -6,8 +6,9 @@
 
 namespace hkt::kernels::cpu::HKT_CPU_TARGET {
 
-inline constexpr int backward_rows = 96;     // queries of a block, about
-inline constexpr int gradient_strip = 6;     // rows whose probabilities and gradients stay in the first-level cache
+inline constexpr int backward_rows = 96;  // queries of a block, about
+// Rows whose probabilities and gradients stay in the first-level cache.
+HKT_INLINE constexpr int gradient_strip(int columns) { return columns > key_columns / 2 ? strip_rows / 2 : strip_rows; }
 
 // Rows packed as left and as right factor. Where a word is a number the two are one.
 template <class Math>
@@ -104,7 +105,7 @@ struct BackwardScratch {
     }
     value_panels = arena.take<Word>(panel_words<Math>(key_columns, head.value_width, key_panels_shape(0)));
     dv = arena.take<Sum>((key_columns + 2) * round_up(head.value_width, lanes<Sum>));
-    const int kept = Math::numbers_per_word == 1 ? rows : gradient_strip;
+    const int kept = Math::numbers_per_word == 1 ? rows : strip_rows;
     probabilities = GradientScores<Math>(arena, rows, kept, 0);
     gradient[0] = GradientScores<Math>(arena, rows, kept, 0);
     for (int level = 1; level < head.levels; ++level) {
@@ -170,11 +171,6 @@ struct ToDiagonal {
     return {0, keys <= 0 ? 0 : min<std::int64_t>(depth, (keys + per_word - 1) / per_word)};
   }
 };
-
-template <class Sum>
-HKT_INLINE void clear(Sum* p, std::int64_t from, std::int64_t to) {
-  for (std::int64_t i = from; i < to; ++i) p[i] = 0;
-}
 
 // Sums over 2 × 2 blocks: row pairs of `fine` (zero beyond its rows and columns) to rows of `coarse`, zero as far as the
 // next level reads.
@@ -248,8 +244,9 @@ void tile_gradient(const Head& head, const Tile& tile, const Left<Math>* q, Left
   using Sum = typename Math::Sum;
   constexpr bool narrow = Math::numbers_per_word > 1;
   coarse_scores<Math>(tile, head.levels, words<Math>(head.width), q, s.key_panels, weights, s.scores);
-  for (int row = 0; row < tile.rows; row += gradient_strip) {
-    const int rows = min(gradient_strip, tile.rows - row);
+  const int strip = gradient_strip(tile.columns);
+  for (int row = 0; row < tile.rows; row += strip) {
+    const int rows = min(strip, tile.rows - row);
     const std::int64_t kept = narrow ? 0 : row;
     const int stride = s.gradient[0].sums.stride;
     const ScoreBuffer<Sum> p{s.probabilities.sums.data + kept * stride, stride};
@@ -282,8 +279,8 @@ void tile_gradient(const Head& head, const Tile& tile, const Left<Math>* q, Left
 // C[keys] += (left by columns)ᵀ · right, over the queries that see them.
 template <class Math>
 HKT_INLINE void add_to_keys(const Tile& tile, int level, const GradientScores<Math>& left, Right<Math> right,
-                            std::int64_t columns, typename Math::Sum* out) {
-  const AddTo<typename Math::Sum> finish{out, columns};
+                            std::int64_t columns, bool fresh, typename Math::Sum* out) {
+  const AddTo<typename Math::Sum> finish{out, columns, fresh};
   const std::int64_t depth = words<Math>(tile.rows_at(level));
   const int keys = tile.columns_at(level);
   if (tile.diagonal)
@@ -297,8 +294,8 @@ HKT_INLINE void add_to_keys(const Tile& tile, int level, const GradientScores<Ma
 // C[queries] += left by rows · right, over the keys they see.
 template <class Math>
 HKT_INLINE void add_to_queries(const Tile& tile, int level, const GradientScores<Math>& left, Right<Math> right,
-                               std::int64_t columns, typename Math::Sum* out) {
-  const AddTo<typename Math::Sum> finish{out, columns};
+                               std::int64_t columns, bool fresh, typename Math::Sum* out) {
+  const AddTo<typename Math::Sum> finish{out, columns, fresh};
   const std::int64_t depth = words<Math>(tile.columns_at(level));
   const int queries = tile.rows_at(level);
   if (tile.diagonal)
@@ -318,14 +315,10 @@ void write_queries(const Head& head, Block queries, const QuerySide<Math>& share
     const Sum* dq = shared.dq[level] + first * shared.columns;
     const E* q = static_cast<const E*>(head.q[level].data) + first * head.q[level].stride;
     Vector<Sum> total{};
-    double level_sum = 0;
-    for (std::int64_t row = 0; row < rows; ++row) {
-      total = Vector<Sum>{};
+    for (std::int64_t row = 0; row < rows; ++row)
       for (int i = 0; i < head.width; i += lanes<Sum>)
         total += load(dq + row * shared.columns + i) * read_vector(q + row * head.q[level].stride + i, head.width - i);
-      level_sum += sum<Sum>(total);
-    }
-    weight_sums[level] = level_sum;
+    weight_sums[level] = sum<Sum>(total);
     write_rows(dq, shared.columns, rows, head.width, static_cast<Sum>(head.weights[level]),
                static_cast<E*>(head.grad_q[level].data) + first * head.grad_q[level].stride, head.grad_q[level].stride);
   }
@@ -339,7 +332,7 @@ void prepare_backward(const Head& head, int piece, void* memory) {
   if (piece < head.levels) {
     const std::int64_t rows = head.level_length(piece);
     shared.q[piece].pack(static_cast<const E*>(head.q[piece].data), head.q[piece].stride, rows, head.width);
-    for (std::int64_t i = 0; i < rows * shared.columns; i += lanes<Sum>) store(shared.dq[piece] + i, Vector<Sum>{});
+    if (head.causal) clear(shared.dq[piece], 0, rows * shared.columns);
     return;
   }
   const E* grad_out = static_cast<const E*>(head.grad_out.data);
@@ -355,7 +348,8 @@ void prepare_backward(const Head& head, int piece, void* memory) {
   }
 }
 
-// The key block itself: packed, and its sums started.
+// The key block itself: packed. Under the causal mask a product may leave out rows, so its sums start at zero; otherwise
+// the first product writes them all.
 template <class Math, class E>
 void prepare_keys(const Head& head, Block keys, const BackwardScratch<Math>& s) {
   using Sum = typename Math::Sum;
@@ -366,11 +360,11 @@ void prepare_keys(const Head& head, Block keys, const BackwardScratch<Math>& s) 
     const E* k = static_cast<const E*>(head.k[level].data) + (keys.first >> level) * head.k[level].stride;
     pack_panels<Math>(k, head.k[level].stride, rows, head.width, key_panels<Math>(level), s.key_panels[level]);
     pack_right<Math>(k, head.k[level].stride, rows, head.width, s.keys[level], columns);
-    for (std::int64_t i = 0; i < rows * columns; i += lanes<Sum>) store(s.dk[level] + i, Vector<Sum>{});
+    if (head.causal) clear(s.dk[level], 0, rows * columns);
   }
   pack_panels<Math>(static_cast<const E*>(head.v.data) + keys.first * head.v.stride, head.v.stride, keys.rows,
                     head.value_width, key_panels<Math>(0), s.value_panels);
-  for (std::int64_t i = 0; i < keys.rows * value_columns; i += lanes<Sum>) store(s.dv + i, Vector<Sum>{});
+  if (head.causal) clear(s.dv, 0, keys.rows * value_columns);
 }
 
 template <class Math, class E>
@@ -410,14 +404,16 @@ void compute_backward(const Head& head, Block keys, void* memory, void* scratch,
 
     tile_gradient<Math>(head, tile, q, shared.grad_out.left_from(first), weights, shared.lse + first,
                         shared.delta + first, s);
-    add_to_keys<Math>(tile, 0, s.probabilities, shared.grad_out.right_from(first), shared.grad_out.columns, s.dv);
+    const bool first_queries = !head.causal && block == 0;
+    add_to_keys<Math>(tile, 0, s.probabilities, shared.grad_out.right_from(first), shared.grad_out.columns, first_queries,
+                      s.dv);
     for (int level = 0; level < head.levels; ++level)
       add_to_keys<Math>(tile, level, s.gradient[level], shared.q[level].right_from(first >> level), shared.columns,
-                        s.dk[level]);
+                        first_queries, s.dk[level]);
     turn.wait(block);
     for (int level = 0; level < head.levels; ++level)
       add_to_queries<Math>(tile, level, s.gradient[level], Right<Math>{s.keys[level], shared.columns}, shared.columns,
-                           shared.dq[level] + (first >> level) * shared.columns);
+                           !head.causal && keys.first == 0, shared.dq[level] + (first >> level) * shared.columns);
     if (keys.first + columns == seen)
       write_queries<Math, E>(head, {first, rows}, shared, weight_sums + std::int64_t{block} * head.levels);
     turn.done(block);

@@ -131,10 +131,31 @@ void softmax_strip(const Tile& tile, int row, int rows, int padded, const Forwar
   }
 }
 
+// Queries are read where they lie if they are words already, come in pairs (see multiply_column), and their rows do not
+// crowd the cache's sets.
+template <class Math, class E>
+HKT_INLINE Left<Math> query_rows(const Rows& q, std::int64_t first, std::int64_t rows, int width,
+                                 typename Math::Word* packed) {
+  const E* data = static_cast<const E*>(q.data) + first * q.stride;
+  if constexpr (std::is_same_v<E, typename Math::Word>)
+    if (rows % 2 == 0 && q.stride * static_cast<std::int64_t>(sizeof(E)) <= 1024) return {data, q.stride, 1};
+  const std::int64_t stride = words<Math>(width);
+  pack_left<Math>(data, q.stride, rows, width, packed, stride);
+  return {packed, stride, 1};
+}
+
+// Where the rows of a block's output are summed: in scratch, or in the output itself if one tile holds all their keys.
+template <class Sum>
+struct OutputRows {
+  Sum* data;
+  std::int64_t stride;
+  bool one_tile;  // no sums before this tile and none after it: rows are normalised at once
+};
+
 template <class Math>
 void forward_tile(const Head& head, const Tile& tile, const Left<Math>* q, const typename Math::Word* const* panels,
                   const typename Math::Word* values, std::int64_t value_columns, const typename Math::Sum* weights,
-                  const ForwardScratch<Math>& s) {
+                  OutputRows<typename Math::Sum> out, const ForwardScratch<Math>& s) {
   using Sum = typename Math::Sum;
   const std::int64_t depth = words<Math>(head.width);
   coarse_scores<Math>(tile, head.levels, depth, q, panels, weights, s.scores);
@@ -153,23 +174,51 @@ void forward_tile(const Head& head, const Tile& tile, const Left<Math>* q, const
       multiply_scores<Math>(tile, 0, row, rows, depth, q[0], panels[0], finish);
     }
     softmax_strip<Math>(tile, row, rows, visible, s);
-    multiply_rows<Math>(rows, static_cast<int>(value_columns), AllSteps{words<Math>(visible)},
-                        Left<Math>{s.probabilities, s.probability_stride(), 1}, Right<Math>{values, value_columns},
-                        RescaleAndAdd<Sum>{s.out + row * value_columns, value_columns, s.rescale});
+    const Left<Math> p{s.probabilities, s.probability_stride(), 1};
+    const Right<Math> v{values, value_columns};
+    const AllSteps steps{words<Math>(visible)};
+    Sum* rows_out = out.data + row * out.stride;
+    if (out.one_tile) {
+      for (int i = 0; i < rows; ++i) s.rescale[i] = 1 / sum<Sum>(load(s.row_sums + (row + i) * lanes<Sum>));
+      multiply_rows<Math>(rows, static_cast<int>(value_columns), steps, p, v, Scale<Sum>{rows_out, out.stride, s.rescale});
+    } else {
+      multiply_rows<Math>(rows, static_cast<int>(value_columns), steps, p, v,
+                          RescaleAndAdd<Sum>{rows_out, out.stride, s.rescale});
+    }
   }
 }
 
 template <class Math, class E>
-void write_output(const Head& head, Block queries, std::int64_t value_columns, const ForwardScratch<Math>& s) {
+void write_output(const Head& head, Block queries, OutputRows<typename Math::Sum> sums, const ForwardScratch<Math>& s) {
   using Sum = typename Math::Sum;
+  constexpr int step = lanes<Sum>;
   E* out = static_cast<E*>(head.out.data) + queries.first * head.out.stride;
-  for (int row = 0; row < queries.rows; ++row) {
-    const Sum total = sum<Sum>(load(s.row_sums + row * lanes<Sum>));
-    write_rows(s.out + row * value_columns, value_columns, 1, head.value_width, Sum(1) / total,
-               out + row * head.out.stride, head.out.stride);
-    static_cast<Sum*>(head.lse)[queries.first + row] =
-        s.row_largest[row] * Sum(ln_2) + (sizeof(Sum) == 8 ? __builtin_log(total) : __builtin_logf(total));
+  Sum* lse = static_cast<Sum*>(head.lse) + queries.first;
+  for (int row = 0; row < queries.rows; row += step) {
+    const int rows = min(step, queries.rows - row);
+    Sum totals[step] = {};
+    for (int i = 0; i < rows; ++i) totals[i] = sum<Sum>(load(s.row_sums + (row + i) * step));
+    write_vector(lse + row, rows, load(s.row_largest + row) * Sum(ln_2) + log<Sum>(load(totals)));
+    if (static_cast<void*>(sums.data) == out) continue;
+    for (int i = 0; i < rows; ++i)
+      write_rows(sums.data + (row + i) * sums.stride, sums.stride, 1, head.value_width,
+                 sums.one_tile ? Sum(1) : 1 / totals[i], out + (row + i) * head.out.stride, head.out.stride);
   }
+}
+
+template <class Math, class E>
+OutputRows<typename Math::Sum> start_output(const Head& head, Block queries, std::int64_t value_columns, bool one_tile,
+                                            const ForwardScratch<Math>& s) {
+  using Sum = typename Math::Sum;
+  for (int row = 0; row < queries.rows; ++row) {
+    s.row_largest[row] = Exp2<Sum>::no_score;
+    store(s.row_sums + row * lanes<Sum>, Vector<Sum>{});
+  }
+  if constexpr (std::is_same_v<E, Sum>)
+    if (one_tile && head.value_width == value_columns && queries.rows % 2 == 0)
+      return {static_cast<E*>(head.out.data) + queries.first * head.out.stride, head.out.stride, true};
+  if (!one_tile) clear(s.out, 0, queries.rows * value_columns);
+  return {s.out, value_columns, one_tile};
 }
 
 template <class Math, class E>
@@ -193,24 +242,16 @@ void compute_forward(const Head& head, Block queries, const void* shared, void* 
   Arena arena(memory);
   const ForwardScratch<Math> s(arena, head);
 
-  const std::int64_t depth = words<Math>(head.width);
   Left<Math> q[max_levels];
   Sum weights[max_levels];
   for (int level = 0; level < head.levels; ++level) {
     const std::int64_t first = queries.first >> level;
     const std::int64_t rows = min(head.level_length(level) - first, std::int64_t{(queries.rows + (1 << level) - 1) >> level});
-    pack_left<Math>(static_cast<const E*>(head.q[level].data) + first * head.q[level].stride, head.q[level].stride, rows,
-                    head.width, s.q[level], depth);
-    q[level] = {s.q[level], depth, 1};
+    q[level] = query_rows<Math, E>(head.q[level], first, rows, head.width, s.q[level]);
     weights[level] = static_cast<Sum>(head.weights[level] * log2_e);
   }
-  for (int row = 0; row < queries.rows; ++row) {
-    s.row_largest[row] = Exp2<Sum>::no_score;
-    store(s.row_sums + row * lanes<Sum>, Vector<Sum>{});
-  }
-  for (std::int64_t i = 0; i < queries.rows * keys.value_columns; i += lanes<Sum>) store(s.out + i, Vector<Sum>{});
-
   const std::int64_t end = head.causal ? min(head.length, queries.first + queries.rows) : head.length;
+  const auto out = start_output<Math, E>(head, queries, keys.value_columns, end <= key_columns, s);
   for (std::int64_t first = 0; first < end; first += key_columns) {
     const int columns = static_cast<int>(min<std::int64_t>(key_columns, end - first));
     const Tile tile{queries.rows, columns, static_cast<int>(queries.first - first),
@@ -219,9 +260,9 @@ void compute_forward(const Head& head, Block queries, const void* shared, void* 
     for (int level = 0; level < head.levels; ++level)
       panels[level] = keys.panels[level] + panel_words<Math>(first >> level, head.width, key_panels<Math>(level));
     forward_tile<Math>(head, tile, q, panels, keys.values + words<Math>(first) * keys.value_columns, keys.value_columns,
-                       weights, s);
+                       weights, out, s);
   }
-  write_output<Math, E>(head, queries, keys.value_columns, s);
+  write_output<Math, E>(head, queries, out, s);
 }
 
 }  // namespace hkt::kernels::cpu::HKT_CPU_TARGET

@@ -98,6 +98,11 @@ std::int64_t panel_words(std::int64_t count, int width, Panels shape) {
   return (count + shape.run - 1) / shape.run * shape.stride * words<Math>(width);
 }
 
+template <class Sum>
+HKT_INLINE void clear(Sum* p, std::int64_t from, std::int64_t to) {
+  for (std::int64_t i = from; i < to; ++i) p[i] = 0;
+}
+
 // out[row] = sums[row] · factor
 template <class E, class Sum>
 void write_rows(const Sum* sums, std::int64_t sum_stride, std::int64_t count, int width, Sum factor, E* out,

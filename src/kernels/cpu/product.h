@@ -66,7 +66,7 @@ HKT_INLINE constexpr std::int64_t round_up(std::int64_t n, std::int64_t multiple
 // Register tiles: `max_vectors` vectors wide, and as many rows as the registers hold.
 inline constexpr int max_vectors = HKT_VECTOR_BYTES == 64 ? 4 : 2;
 template <int Vectors>
-inline constexpr int tile_rows = max_vectors == 4 ? (Vectors == 4 ? 6 : Vectors == 3 ? 8 : 12) : (Vectors == 2 ? 6 : 12);
+inline constexpr int tile_rows = max_vectors == 4 ? (Vectors > 2 ? 6 : 12) : (Vectors > 1 ? 6 : 12);
 template <class Math>
 inline constexpr int panel_width = max_vectors* lanes<typename Math::Sum>;
 
@@ -107,7 +107,7 @@ template <class Math, int Rows, int Vectors, class Finish>
   finish.template operator()<Rows, Vectors>(sums);
 }
 
-inline constexpr int fewer_rows(int rows) { return rows > 8 ? 8 : rows > 4 ? 4 : 2; }
+inline constexpr int fewer_rows(int rows) { return rows > 6 ? 6 : rows > 4 ? 4 : 2; }
 
 // The steps of depth that rows [row, row + rows) need: all of them, or those on one side of a diagonal.
 struct Steps {
@@ -176,12 +176,15 @@ HKT_INLINE void multiply_rows(int rows, int columns, Range range, Left<Math> a, 
                            Right<Math>{b.data + column, b.depth_stride}, finish.at(0, column));
 }
 
-// Finish: C += A·B.
+// Finish: C += A·B, or C = A·B where C has not been written yet.
 template <class Sum>
 struct AddTo {
   Sum* out;
   std::int64_t stride;
-  HKT_INLINE AddTo at(std::int64_t row, std::int64_t column) const { return {out + row * stride + column, stride}; }
+  bool fresh;
+  HKT_INLINE AddTo at(std::int64_t row, std::int64_t column) const {
+    return {out + row * stride + column, stride, fresh};
+  }
   template <int Rows, int Vectors>
   HKT_INLINE void operator()(Vector<Sum> (&sums)[Rows][Vectors]) const {
 #pragma GCC unroll 16
@@ -189,7 +192,7 @@ struct AddTo {
 #pragma GCC unroll 16
       for (int v = 0; v < Vectors; ++v) {
         Sum* to = out + r * stride + v * lanes<Sum>;
-        store(to, load(to) + sums[r][v]);
+        store(to, fresh ? sums[r][v] : load(to) + sums[r][v]);
       }
   }
 };
@@ -212,6 +215,24 @@ struct RescaleAndAdd {
         Sum* to = out + r * stride + v * lanes<Sum>;
         store(to, load(to) * factor[r] + sums[r][v]);
       }
+  }
+};
+
+// Finish: C = A·B · factor[row].
+template <class Sum>
+struct Scale {
+  Sum* out;
+  std::int64_t stride;
+  const Sum* factor;
+  HKT_INLINE Scale at(std::int64_t row, std::int64_t column) const {
+    return {out + row * stride + column, stride, factor + row};
+  }
+  template <int Rows, int Vectors>
+  HKT_INLINE void operator()(Vector<Sum> (&sums)[Rows][Vectors]) const {
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 16
+      for (int v = 0; v < Vectors; ++v) store(out + r * stride + v * lanes<Sum>, sums[r][v] * factor[r]);
   }
 };
 

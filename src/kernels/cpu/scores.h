@@ -2,7 +2,7 @@
 // upsampled by two. Weights carry log2(e), so scores are exponents of two.
 #pragma once
 
-#include "exp2.h"
+#include "exponential.h"
 #include "pack.h"
 
 namespace hkt::kernels::cpu::HKT_CPU_TARGET {

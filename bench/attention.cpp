@@ -1,0 +1,204 @@
+// hkt::attention beside standard attention and the ways to write HKT in plain PyTorch.
+#include <torch/torch.h>
+
+#include "harness.h"
+#include "hkt/ops.h"
+#include "hkt/reference.h"
+
+namespace hkt::bench {
+namespace {
+
+struct Shape {
+  int64_t batch, heads, length, width;
+  int64_t levels = 3;
+};
+
+std::string text(const Shape& s) {
+  return std::to_string(s.batch) + ", " + std::to_string(s.heads) + ", " + std::to_string(s.length) + ", " +
+         std::to_string(s.width);
+}
+
+// Inputs as a model has them: [B, T, H, D] in memory.
+struct Inputs {
+  std::vector<at::Tensor> q, k, all;
+  at::Tensor v, weights, direction;
+
+  Inputs(const Shape& s, at::ScalarType type) {
+    const auto rows = [&](int64_t count) {
+      return at::randn({s.batch, count, s.heads, s.width}).to(type).transpose(1, 2).requires_grad_();
+    };
+    for (int64_t level = 0; level < s.levels; ++level) {
+      const int64_t count = (s.length + (int64_t{1} << level) - 1) >> level;
+      q.push_back(rows(count));
+      k.push_back(rows(count));
+    }
+    v = rows(s.length);
+    weights = at::softmax(at::randn({s.heads, s.levels}), 1).requires_grad_();
+    direction = at::randn({s.batch, s.length, s.heads, s.width}).to(type).transpose(1, 2);
+    all = q;
+    all.insert(all.end(), k.begin(), k.end());
+    all.push_back(v);
+    all.push_back(weights);
+  }
+};
+
+using Forward = std::function<at::Tensor()>;
+
+Candidate forward_only(const std::string& name, const Forward& forward) {
+  return {name, [forward] {
+            const at::NoGradGuard no_grad;
+            forward();
+          }};
+}
+Candidate with_backward(const std::string& name, const Forward& forward, const std::vector<at::Tensor>& inputs,
+                        const at::Tensor& direction) {
+  return {name, [=] { torch::autograd::grad({forward()}, inputs, {direction}); }};
+}
+
+// Multiply-adds of the products, two operations each: scores at every level, values, and the four of backward.
+double operations(const Shape& s, bool causal, bool backward) {
+  double scores = 0;
+  for (int64_t level = 0; level < s.levels; ++level) scores += std::pow(0.25, level);
+  const double products = backward ? 4 * scores + 3 : scores + 1;
+  return 2.0 * static_cast<double>(s.batch * s.heads * s.length * s.length * s.width) * products * (causal ? 0.5 : 1);
+}
+
+struct Comparison {
+  Inputs inputs, half_inputs;
+  std::vector<Candidate> candidates;
+
+  Comparison(const Shape& s, bool causal, bool backward, bool plain_forms)
+      : inputs(s, at::kFloat), half_inputs(s, at::kBFloat16) {
+    const auto add = [&](const std::string& name, const Forward& forward, const std::vector<at::Tensor>& wanted,
+                         const at::Tensor& direction) {
+      candidates.push_back(backward ? with_backward(name, forward, wanted, direction) : forward_only(name, forward));
+    };
+    const Inputs& in = inputs;
+    const Inputs& half = half_inputs;
+    add("standard", [&in, causal] { return at::scaled_dot_product_attention(in.q[0], in.k[0], in.v, {}, 0, causal); },
+        {in.q[0], in.k[0], in.v}, in.direction);
+    add("hkt", [&in, causal] { return std::get<0>(hkt::attention(in.q, in.k, in.v, in.weights, causal)); }, in.all,
+        in.direction);
+    add("bf16", [&half, causal] { return std::get<0>(hkt::attention(half.q, half.k, half.v, half.weights, causal)); },
+        half.all, half.direction);
+    if (!plain_forms) return;
+    add("concatenated", [&in, causal, s] { return concatenated(in, s, causal); }, in.all, in.direction);
+    add("materialised",
+        [&in, causal] { return std::get<0>(reference::attention(in.q, in.k, in.v, in.weights, causal)); }, in.all,
+        in.direction);
+  }
+  Comparison(const Comparison&) = delete;
+
+ private:
+  // Through SDPA, which wants values as wide as the features for its fast path.
+  static at::Tensor concatenated(const Inputs& in, const Shape& s, bool causal) {
+    std::vector<at::Tensor> q, k;
+    for (int64_t level = 0; level < s.levels; ++level) {
+      const auto spread = [&](const at::Tensor& rows) {
+        return level == 0 ? rows : rows.repeat_interleave(int64_t{1} << level, 2).narrow(2, 0, s.length);
+      };
+      q.push_back(spread(in.q[level] * in.weights.select(1, level).view({1, s.heads, 1, 1})));
+      k.push_back(spread(in.k[level]));
+    }
+    const auto values = at::constant_pad_nd(in.v, {0, s.width * (s.levels - 1)});
+    return at::scaled_dot_product_attention(at::cat(q, 3), at::cat(k, 3), values, {}, 0, causal,
+                                            1 / std::sqrt(static_cast<double>(s.width)))
+        .narrow(3, 0, s.width);
+  }
+};
+
+int rounds_for(const Shape& s, bool quick) {
+  const double work = operations(s, false, true);
+  return quick ? 3 : work > 4e11 ? 3 : work > 5e10 ? 7 : 15;
+}
+
+std::string ratio(const Timings& t, const std::string& name, const std::string& to) {
+  return t.has(name) && t.has(to) ? number(t.ratio(name, to), 2) : "–";
+}
+
+}  // namespace
+
+Table attention_shapes(bool quick) {
+  Table table("hkt::attention, L = 3, float32: ratio of its time to others'",
+              {"B, H, T, D", "mask", "pass", "ms", "GFLOP/s", "to standard SDPA", "to concatenated SDPA",
+               "to materialised", "bf16 to float32"});
+  std::vector<Shape> shapes = {{64, 4, 16, 32},  {64, 4, 48, 32},   {64, 4, 64, 32},   {64, 4, 128, 32},
+                               {4, 4, 1024, 32}, {1, 8, 4096, 64}, {1, 4, 4096, 128}, {1, 1, 4096, 64}};
+  if (quick) shapes = {{64, 4, 16, 32}, {64, 4, 48, 32}, {4, 4, 1024, 32}};
+  for (const Shape& s : shapes)
+    for (const bool causal : {false, true})
+      for (const bool backward : {false, true}) {
+        const Comparison comparison(s, causal, backward, true);
+        const Timings t(comparison.candidates, rounds_for(s, quick));
+        table.add({text(s), causal ? "causal" : "full", backward ? "forward+backward" : "forward",
+                   number(t.seconds("hkt") * 1e3, 2), number(operations(s, causal, backward) / t.seconds("hkt") / 1e9, 0),
+                   ratio(t, "hkt", "standard"), ratio(t, "hkt", "concatenated"), ratio(t, "hkt", "materialised"),
+                   ratio(t, "bf16", "hkt")});
+      }
+  return table;
+}
+
+Table attention_growth_with_length(bool quick) {
+  Table table("hkt::attention, L = 3, float32, causal: growth with the length (B = 1, H = 2, D = 64)",
+              {"T", "forward ms", "to standard SDPA", "forward+backward ms", "to standard SDPA"});
+  for (const int64_t length : {512, 1024, 2048, 4096, 8192, 16384}) {
+    if (quick && length > 2048) break;
+    const Shape s{1, 2, length, 64};
+    std::vector<std::string> cells = {std::to_string(length)};
+    for (const bool backward : {false, true}) {
+      const Comparison comparison(s, true, backward, false);
+      const Timings t(comparison.candidates, rounds_for(s, quick));
+      cells.push_back(number(t.seconds("hkt") * 1e3, 2));
+      cells.push_back(ratio(t, "hkt", "standard"));
+    }
+    table.add(cells);
+  }
+  return table;
+}
+
+Table attention_growth_with_levels(bool quick) {
+  Table table("hkt::attention, float32: growth with the levels (B = 4, H = 4, T = 1024, D = 32), ratio to standard SDPA",
+              {"L", "multiply-adds", "forward full", "forward causal", "forward+backward full",
+               "forward+backward causal"});
+  for (int64_t levels = 1; levels <= (quick ? 3 : 5); ++levels) {
+    const Shape s{4, 4, 1024, 32, levels};
+    const Shape one{4, 4, 1024, 32, 1};
+    std::vector<std::string> cells = {
+        std::to_string(levels),
+        number(operations(s, false, false) / operations(one, false, false), 3) + " / " +
+            number(operations(s, false, true) / operations(one, false, true), 3)};
+    for (const bool backward : {false, true})
+      for (const bool causal : {false, true}) {
+        const Comparison comparison(s, causal, backward, false);
+        cells.push_back(ratio(Timings(comparison.candidates, rounds_for(s, quick)), "hkt", "standard"));
+      }
+    table.add(cells);
+  }
+  return table;
+}
+
+Table attention_memory(bool quick) {
+  Table table("hkt::attention, L = 3, float32, causal: peak memory beyond the inputs, MiB (B = 1, H = 4, D = 64)",
+              {"T", "inputs", "forward", "standard SDPA", "forward+backward", "standard SDPA", "materialised"});
+  const auto mib = [](int64_t bytes) { return number(static_cast<double>(bytes) / (1 << 20), 1); };
+  for (const int64_t length : {1024, 4096, 16384}) {
+    if (quick && length > 4096) break;
+    const Shape s{1, 4, length, 64};
+    std::vector<std::string> cells = {std::to_string(length)};
+    for (const bool backward : {false, true}) {
+      const Comparison comparison(s, true, backward, length <= 4096);
+      if (!backward) {
+        int64_t inputs = 0;
+        for (const auto& tensor : comparison.inputs.all) inputs += static_cast<int64_t>(tensor.nbytes());
+        cells.push_back(mib(inputs));
+      }
+      cells.push_back(mib(peak_bytes(comparison.candidates[1].work)));
+      cells.push_back(mib(peak_bytes(comparison.candidates[0].work)));
+      if (backward) cells.push_back(length <= 4096 ? mib(peak_bytes(comparison.candidates[4].work)) : "–");
+    }
+    table.add(cells);
+  }
+  return table;
+}
+
+}  // namespace hkt::bench

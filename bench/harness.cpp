@@ -1,0 +1,143 @@
+#include "harness.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+namespace hkt::bench {
+namespace {
+
+double run(const std::function<void()>& work, int repeats) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < repeats; ++i) work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeats;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+std::string output_of(const char* command) {
+  std::array<char, 256> buffer{};
+  std::string text;
+  FILE* pipe = popen(command, "r");
+  if (!pipe) return text;
+  while (fgets(buffer.data(), buffer.size(), pipe)) text += buffer.data();
+  pclose(pipe);
+  if (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+std::string processor() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(": ") + 2);
+  return "unknown";
+}
+
+class MemoryMeter : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, std::int64_t size, size_t, size_t, c10::Device) override {
+    now_ += size;
+    peak = std::max(peak, now_);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  std::int64_t peak = 0;
+
+ private:
+  std::int64_t now_ = 0;
+};
+
+}  // namespace
+
+Timings::Timings(const std::vector<Candidate>& candidates, int rounds) : samples_(candidates.size()) {
+  constexpr double sample_seconds = 0.01;
+  std::vector<int> repeats;
+  for (const auto& candidate : candidates) {
+    names_.push_back(candidate.name);
+    candidate.work();
+    repeats.push_back(std::max(1, static_cast<int>(sample_seconds / run(candidate.work, 1))));
+  }
+  for (int round = 0; round < rounds; ++round)
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (repeats[i] > 1) candidates[i].work();  // brings its own data back into the caches
+      samples_[i].push_back(run(candidates[i].work, repeats[i]));
+    }
+}
+
+const std::vector<double>& Timings::of(const std::string& name) const {
+  return samples_.at(std::find(names_.begin(), names_.end(), name) - names_.begin());
+}
+bool Timings::has(const std::string& name) const {
+  return std::find(names_.begin(), names_.end(), name) != names_.end();
+}
+double Timings::seconds(const std::string& name) const { return median(of(name)); }
+double Timings::ratio(const std::string& name, const std::string& to) const {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < of(name).size(); ++i) ratios.push_back(of(name)[i] / of(to)[i]);
+  return median(ratios);
+}
+
+std::int64_t peak_bytes(const std::function<void()>& work) {
+  const auto meter = std::make_shared<MemoryMeter>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
+  work();
+  return meter->peak;
+}
+
+Table::Table(std::string title, std::vector<std::string> columns)
+    : title_(std::move(title)), columns_(std::move(columns)) {
+  std::cout << "\n" << markdown() << std::flush;
+}
+
+void Table::add(const std::vector<std::string>& cells) {
+  rows_.push_back(cells);
+  for (const auto& cell : cells) std::cout << "| " << cell << " ";
+  std::cout << "|" << std::endl;
+}
+
+nlohmann::json Table::json() const { return {{"title", title_}, {"columns", columns_}, {"rows", rows_}}; }
+
+std::string Table::markdown() const {
+  std::ostringstream text;
+  text << "### " << title_ << "\n\n";
+  for (const auto& column : columns_) text << "| " << column << " ";
+  text << "|\n";
+  for (size_t i = 0; i < columns_.size(); ++i) text << "|---";
+  text << "|\n";
+  for (const auto& row : rows_) {
+    for (const auto& cell : row) text << "| " << cell << " ";
+    text << "|\n";
+  }
+  return text.str();
+}
+
+std::string number(double value, int digits) {
+  std::ostringstream text;
+  text.setf(std::ios::fixed);
+  text.precision(digits);
+  text << value;
+  return text.str();
+}
+
+nlohmann::json provenance() {
+  return {{"commit", output_of("git describe --always --dirty --abbrev=12 2>/dev/null")},
+          {"date", output_of("date -u +%F")},
+          {"processor", processor()},
+          {"threads", at::get_num_threads()},
+          {"instruction_set", at::get_cpu_capability()},
+          {"torch", TORCH_VERSION}};
+}
+
+}  // namespace hkt::bench

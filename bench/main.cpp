@@ -1,0 +1,51 @@
+// `make bench`: measures every operator, prints the tables and writes them to results/ with commit and machine.
+//   hkt_bench [--quick] [--out NAME]     writes NAME.json and NAME.md (default: nothing is written)
+#include <torch/torch.h>
+
+#include <fstream>
+#include <iostream>
+
+#include "harness.h"
+
+int main(int count, char** arguments) {
+  bool quick = false;
+  std::string out;
+  for (int i = 1; i < count; ++i) {
+    const std::string argument = arguments[i];
+    if (argument == "--quick") {
+      quick = true;
+    } else if (argument == "--out" && i + 1 < count) {
+      out = arguments[++i];
+    } else {
+      std::cerr << "hkt_bench: unknown argument '" << argument << "'; allowed are --quick and --out NAME\n";
+      return 2;
+    }
+  }
+  torch::manual_seed(0);
+  const auto where = hkt::bench::provenance();
+  std::cout << where.dump() << "\n";
+  std::vector<hkt::bench::Table> tables;
+  using Measure = hkt::bench::Table (*)(bool);
+  for (const Measure measure :
+       {&hkt::bench::attention_shapes, &hkt::bench::attention_growth_with_length,
+        &hkt::bench::attention_growth_with_levels, &hkt::bench::attention_memory, &hkt::bench::downsample_shapes})
+    tables.push_back(measure(quick));
+  if (out.empty()) return 0;
+
+  nlohmann::json all = {{"command", "make bench"}, {"where", where}, {"tables", nlohmann::json::array()}};
+  std::ofstream markdown(out + ".md");
+  markdown << "Written by `make bench`: commit " << where["commit"].get<std::string>() << ", "
+           << where["processor"].get<std::string>() << ", " << where["threads"] << " threads, "
+           << where["instruction_set"].get<std::string>() << ", torch " << where["torch"].get<std::string>() << ", "
+           << where["date"].get<std::string>() << ".\n";
+  for (const auto& table : tables) {
+    all["tables"].push_back(table.json());
+    markdown << "\n" << table.markdown();
+  }
+  std::ofstream(out + ".json") << all.dump(1) << "\n";
+  if (!markdown.flush()) {
+    std::cerr << "hkt_bench: cannot write " << out << ".md\n";
+    return 1;
+  }
+  return 0;
+}

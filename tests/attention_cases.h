@@ -1,0 +1,127 @@
+// The shapes that every implementation of hkt::attention is tested on, inputs for them, and a comparison that NaN cannot
+// pass. A failure prints the case, the worst place and both values.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace hkt::testing {
+
+enum class Layout { heads_first, heads_inside, padded_rows, transposed_rows };  // of q, k and v in memory
+
+struct AttentionCase {
+  int64_t batch, heads, length, width, value_width, levels;
+  bool causal = false;
+  bool with_lengths = false;
+  Layout layout = Layout::heads_first;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
+  static const char* layouts[] = {"[B,H,T,D]", "[B,T,H,D]", "padded rows", "transposed rows"};
+  return out << "B=" << c.batch << " H=" << c.heads << " T=" << c.length << " D=" << c.width << " Dv=" << c.value_width
+             << " L=" << c.levels << (c.causal ? " causal" : " full") << (c.with_lengths ? " lengths " : " ")
+             << layouts[static_cast<int>(c.layout)];
+}
+
+// Every length at which something changes: nothing, one, around vectors, tiles and blocks; each with both masks, with and
+// without lengths, and widths, levels and layouts taken in turn.
+inline std::vector<AttentionCase> attention_cases() {
+  const std::vector<int64_t> lengths = {0, 1, 2, 3, 5, 7, 15, 16, 17, 31, 33, 48, 63, 64, 65, 95, 97, 127, 130, 191, 193,
+                                        255, 256, 257, 287, 300, 389, 511, 513, 601, 771};
+  const std::vector<std::pair<int64_t, int64_t>> widths = {{32, 32}, {64, 64}, {1, 1},  {17, 5},   {128, 128},
+                                                           {8, 72},  {40, 24}, {3, 130}, {96, 16}, {256, 256}};
+  std::vector<AttentionCase> cases;
+  size_t turn = 0;
+  for (const int64_t length : lengths)
+    for (const bool causal : {false, true})
+      for (const bool with_lengths : {false, true}) {
+        const auto [width, value_width] = widths[turn % widths.size()];
+        const int64_t levels = turn % 3 == 0 ? 3 : 1 + static_cast<int64_t>(turn / 3 % 8);
+        cases.push_back({1 + static_cast<int64_t>(turn % 3), 1 + static_cast<int64_t>(turn / 2 % 3), length, width,
+                         value_width, levels, causal, with_lengths, static_cast<Layout>(turn % 4)});
+        ++turn;
+      }
+  return cases;
+}
+
+struct AttentionInputs {
+  std::vector<at::Tensor> q, k;
+  at::Tensor v, weights;
+  std::optional<at::Tensor> lengths;
+
+  std::vector<at::Tensor> all() const {
+    std::vector<at::Tensor> tensors(q);
+    tensors.insert(tensors.end(), k.begin(), k.end());
+    tensors.push_back(v);
+    tensors.push_back(weights);
+    return tensors;
+  }
+  std::string name(size_t index) const {
+    if (index < q.size()) return "q[" + std::to_string(index) + "]";
+    if (index < 2 * q.size()) return "k[" + std::to_string(index - q.size()) + "]";
+    return index == 2 * q.size() ? "v" : "weights";
+  }
+  // The same values in another type, as fresh leaves in the same layout.
+  AttentionInputs to(at::ScalarType type) const {
+    const auto leaf = [](const at::Tensor& tensor, at::ScalarType to) {
+      return tensor.detach().to(to, /*non_blocking=*/false, /*copy=*/true).requires_grad_();
+    };
+    AttentionInputs other{{}, {}, leaf(v, type), leaf(weights, type == at::kDouble ? at::kDouble : at::kFloat), lengths};
+    for (const auto& tensor : q) other.q.push_back(leaf(tensor, type));
+    for (const auto& tensor : k) other.k.push_back(leaf(tensor, type));
+    return other;
+  }
+};
+
+inline at::Tensor random_in_layout(const AttentionCase& c, int64_t rows, int64_t width, at::TensorOptions options) {
+  switch (c.layout) {
+    case Layout::heads_first: return at::randn({c.batch, c.heads, rows, width}, options);
+    case Layout::heads_inside: return at::randn({c.batch, rows, c.heads, width}, options).transpose(1, 2);
+    case Layout::padded_rows: return at::randn({c.batch, c.heads, rows, width + 3}, options).narrow(3, 1, width);
+    case Layout::transposed_rows: return at::randn({c.batch, c.heads, width, rows}, options).transpose(2, 3);
+  }
+  return {};
+}
+
+inline int64_t level_length(int64_t length, int64_t level) { return (length + (int64_t{1} << level) - 1) >> level; }
+
+// Fresh random inputs from a seed. Lengths always hold a zero or a full sequence where the batch has room.
+inline AttentionInputs make_inputs(const AttentionCase& c, at::ScalarType type, int64_t seed) {
+  torch::manual_seed(seed);
+  const auto options = at::TensorOptions(type);
+  AttentionInputs inputs;
+  for (int64_t level = 0; level < c.levels; ++level) {
+    inputs.q.push_back(random_in_layout(c, level_length(c.length, level), c.width, options).requires_grad_());
+    inputs.k.push_back(random_in_layout(c, level_length(c.length, level), c.width, options).requires_grad_());
+  }
+  inputs.v = random_in_layout(c, c.length, c.value_width, options).requires_grad_();
+  const auto weight_type = type == at::kDouble ? at::kDouble : at::kFloat;
+  inputs.weights = at::softmax(at::randn({c.heads, c.levels}, options.dtype(weight_type)), 1).detach().requires_grad_();
+  if (c.with_lengths) {
+    auto lengths = at::randint(c.length + 1, {c.batch}, at::kLong);
+    if (c.batch > 1) lengths[0] = seed % 2 ? 0 : c.length;
+    inputs.lengths = lengths;
+  }
+  return inputs;
+}
+
+// Every |a − b| ≤ tolerance · (1 + |b|); a NaN or an infinity on one side fails.
+inline void expect_close(const at::Tensor& actual, const at::Tensor& expected, double tolerance, const std::string& what) {
+  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
+  if (actual.numel() == 0) return;
+  const auto a = actual.detach().to(at::kDouble).flatten();
+  const auto b = expected.detach().to(at::kDouble).flatten();
+  const auto same_infinity = a.isinf() & (a == b);
+  const auto error = at::where(same_infinity, 0.0, (a - b).abs() / (1 + b.abs())).nan_to_num(1e300, 1e300, 1e300);
+  const auto worst = error.argmax().item<int64_t>();
+  EXPECT_LE(error[worst].item<double>(), tolerance)
+      << what << ": worst at flat index " << worst << " of " << expected.sizes() << ", " << a[worst].item<double>()
+      << " should be " << b[worst].item<double>();
+}
+
+}  // namespace hkt::testing
