@@ -35,6 +35,9 @@ build/build.ninja: build/.python build/.preset requirements.txt CMakePresets.jso
 build: build/build.ninja
 	cmake --build --preset $(preset)
 
+# Threads wait asleep: on a busy machine spinning ones would make the tests many times slower.
+test sanitize: export OMP_WAIT_POLICY = passive
+
 test: build
 	ctest --preset $(preset)
 	HKT_BUILD=build $(python) -m pytest -q tests/python
