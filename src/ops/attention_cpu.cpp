@@ -108,8 +108,15 @@ at::Tensor workspace_for(const Problem& problem, const kernels::cpu::Machine& ma
   return at::empty({kernels::cpu::workspace_bytes(problem, machine)}, at::kByte);
 }
 
+int64_t bytes_of(at::TensorList tensors) {
+  int64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  return bytes;
+}
+
 // Gradients laid out as empty_attention_gradients lays them out, but in one allocation: for short sequences, many of middling
-// size go back to the system each time, and the page faults cost more than the kernel.
+// size go back to the system each time, and the page faults cost more than the kernel. glibc keeps pieces up to this size.
+constexpr int64_t most_kept_bytes = int64_t{32} << 20;
 AttentionGradients gradients_in_one_allocation(at::TensorList q, at::TensorList k, const at::Tensor& v,
                                                const at::Tensor& weights) {
   constexpr int64_t alignment = 64;
@@ -169,7 +176,9 @@ AttentionGradients attention_backward_cpu(const at::Tensor& grad_out, at::Tensor
     std::get<3>(empty).zero_();
     return empty;
   }
-  auto gradients = gradients_in_one_allocation(q, k, v, weights);
+  auto gradients = bytes_of(q) + bytes_of(k) + static_cast<int64_t>(v.nbytes()) <= most_kept_bytes
+                       ? gradients_in_one_allocation(q, k, v, weights)
+                       : empty_attention_gradients(q, k, v, weights);
   auto& [grad_q, grad_k, grad_v, grad_weights] = gradients;
   const auto dense_q = with_dense_rows(q);
   const auto dense_k = with_dense_rows(k);

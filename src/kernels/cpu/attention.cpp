@@ -1,7 +1,7 @@
 // The schedule of the CPU kernels: which thread computes which block, and where its memory lies.
 //
-// Many heads: a task is a head. Few heads: every head is prepared first, then a task is a block of one head. Both sum in the
-// same order, so the choice, and the number of threads, change no bit.
+// Many heads, or as many for every thread: a task is a head. Few heads: every head is prepared first, then a task is a block
+// of one head. Both sum in the same order, so the choice, and the number of threads, change no bit.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -54,7 +54,8 @@ class Plan {
   Plan(const AttentionForward& problem, const Machine& machine)
       : problem_(problem),
         element_bytes_(element_bytes(problem.element)),
-        whole_heads_(machine.threads == 1 || heads() >= heads_per_thread * machine.threads),
+        whole_heads_(heads() >= heads_per_thread * machine.threads ||
+                     (heads() % machine.threads == 0 && problem.lengths == nullptr)),
         slots_(whole_heads_ ? machine.threads : heads()) {}
 
   std::int64_t heads() const { return problem_.batch * problem_.heads; }

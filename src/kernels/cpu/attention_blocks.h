@@ -60,7 +60,7 @@ struct Turn {
 
 struct BackwardBlocks {
   int query_rows;  // the most query rows of a block
-  int key_rows;
+  int key_rows;    // of every key block but the last
   std::int64_t (*shared_bytes)(const Head&);
   std::int64_t (*scratch_bytes)(const Head&);
   void (*prepare)(const Head&, int piece, void* shared);

@@ -6,9 +6,7 @@
 
 namespace hkt::kernels::cpu::HKT_CPU_TARGET {
 
-inline constexpr int backward_rows = 96;  // queries of a block, about
-// Rows whose probabilities and gradients stay in the first-level cache.
-HKT_INLINE constexpr int gradient_strip(int columns) { return columns > key_columns / 2 ? strip_rows / 2 : strip_rows; }
+inline constexpr int backward_rows = 192;  // queries of a block, about
 
 // Rows packed as left and as right factor. Where a word is a number the two are one.
 template <class Math>
@@ -125,11 +123,14 @@ struct Probabilities {
   template <int Rows, int Vectors>
   HKT_INLINE void operator()(Vector<Sum> (&sums)[Rows][Vectors]) const {
 #pragma GCC unroll 16
-    for (int r = 0; r < Rows; ++r)
+    for (int r = 0; r < Rows; r += 2)
 #pragma GCC unroll 16
-      for (int v = 0; v < Vectors; ++v)
-        store(scores.out + r * scores.stride + v * lanes<Sum>,
-              exp2<Sum>(sums[r][v] * scores.weight + scores.coarse_at(r, v) - lse[r]));
+      for (int v = 0; v < Vectors; ++v) {
+        const Vector<Sum> base = scores.coarse_at(r, v);
+        Sum* to = scores.out + r * scores.stride + v * lanes<Sum>;
+        store(to, exp2<Sum>(sums[r][v] * scores.weight + (base - lse[r])));
+        store(to + scores.stride, exp2<Sum>(sums[r + 1][v] * scores.weight + (base - lse[r + 1])));
+      }
   }
 };
 
@@ -244,9 +245,8 @@ void tile_gradient(const Head& head, const Tile& tile, const Left<Math>* q, Left
   using Sum = typename Math::Sum;
   constexpr bool narrow = Math::numbers_per_word > 1;
   coarse_scores<Math>(tile, head.levels, words<Math>(head.width), q, s.key_panels, weights, s.scores);
-  const int strip = gradient_strip(tile.columns);
-  for (int row = 0; row < tile.rows; row += strip) {
-    const int rows = min(strip, tile.rows - row);
+  for (int row = 0; row < tile.rows; row += strip_rows) {
+    const int rows = min(strip_rows, tile.rows - row);
     const std::int64_t kept = narrow ? 0 : row;
     const int stride = s.gradient[0].sums.stride;
     const ScoreBuffer<Sum> p{s.probabilities.sums.data + kept * stride, stride};

@@ -187,12 +187,22 @@ struct AddTo {
   }
   template <int Rows, int Vectors>
   HKT_INLINE void operator()(Vector<Sum> (&sums)[Rows][Vectors]) const {
+    if (fresh)
+      each<false>(sums);
+    else
+      each<true>(sums);
+  }
+
+ private:
+  template <bool Add, int Rows, int Vectors>
+  HKT_INLINE void each(Vector<Sum> (&sums)[Rows][Vectors]) const {
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 16
       for (int v = 0; v < Vectors; ++v) {
         Sum* to = out + r * stride + v * lanes<Sum>;
-        store(to, fresh ? sums[r][v] : load(to) + sums[r][v]);
+        if constexpr (Add) sums[r][v] += load(to);
+        store(to, sums[r][v]);
       }
   }
 };
