@@ -1,4 +1,4 @@
-// Trains a small HKT classifier on a toy task: somewhere in the sequence stands a marker; the class is the token after it.
+// Trains a small HKT classifier on a toy task: find the marker in the sequence; the class is the token after it.
 #include <hkt/config.h>
 #include <hkt/modules.h>
 #include <torch/torch.h>

@@ -33,8 +33,8 @@ std::string load_hkt() {
   if (running.empty())
     return "hkt's operators need torch " + built_for + ", and no torch is loaded here; import torch first";
   if (running != built_for)
-    return "hkt was built for torch " + built_for + ", but torch " + running + " is running here; install torch==" +
-           built_for + ", or build hkt anew for this one";
+    return "hkt was built for torch " + built_for + ", but torch " + running +
+           " is running here; install torch==" + built_for + ", or build hkt anew for this one";
   if (dlopen(HKT_LIBRARY, RTLD_NOW | RTLD_NOLOAD)) return {};  // registering the operators twice would end the process
   Dl_info self;
   if (!dladdr(reinterpret_cast<void*>(&load_hkt), &self)) return "hkt cannot tell where libhkt_ops lies";

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::int64_t heads_per_thread = 4;  // from here on whole heads keep the threads evenly busy
 constexpr std::int64_t runs_per_thread = 8;   // and of many heads a thread takes runs of neighbours
+constexpr std::int64_t longest_fetched = 128;
 
 Blocks choose_blocks(InstructionSet set, Element element) {
 #ifdef HKT_X86_KERNELS
@@ -102,25 +103,20 @@ class Plan {
     return head;
   }
 
-  // Asks for the inputs of a short head early: its rows are too few for the machine to see a pattern in them.
+  // Asks for the memory of a short head early: its rows are too few for the machine to see a pattern in them.
   void fetch_ahead(const Head& head) const {
-    constexpr std::int64_t line = 64;
-    if (head.length > 128) return;
-    const auto fetch = [&](const Rows& rows, std::int64_t count, int width) {
-      for (std::int64_t row = 0; row < count; ++row) {
-        const char* data = static_cast<const char*>(rows.data) + row * rows.stride * element_bytes_;
-        for (std::int64_t byte = 0; byte < width * element_bytes_; byte += line) __builtin_prefetch(data + byte);
-      }
-    };
+    if (head.length > longest_fetched) return;
     for (int level = 0; level < head.levels; ++level) {
-      fetch(head.q[level], head.level_length(level), head.width);
-      fetch(head.k[level], head.level_length(level), head.width);
+      const std::int64_t count = head.level_length(level);
+      fetch<0>(head.q[level], count, head.width);
+      fetch<0>(head.k[level], count, head.width);
+      fetch<1>(head.grad_q[level], count, head.width);
+      fetch<1>(head.grad_k[level], count, head.width);
     }
-    fetch(head.v, head.length, head.value_width);
-    if (head.grad_out.data) {
-      fetch(head.grad_out, head.length, head.value_width);
-      fetch(head.out, head.length, head.value_width);
-    }
+    fetch<0>(head.v, head.length, head.value_width);
+    fetch<0>(head.grad_out, head.length, head.value_width);
+    fetch<1>(head.grad_v, head.length, head.value_width);
+    fetch<1>(head.out, head.length, head.value_width);
   }
 
   // Rows [from, to) become zero.
@@ -137,6 +133,17 @@ class Plan {
   }
 
  private:
+  template <int for_writing>
+  void fetch(const Rows& rows, std::int64_t count, int width) const {
+    constexpr std::int64_t line = 64;
+    if (!rows.data) return;
+    for (std::int64_t row = 0; row < count; ++row) {
+      const char* data = static_cast<const char*>(rows.data) + row * rows.stride * element_bytes_;
+      for (std::int64_t byte = 0; byte < width * element_bytes_; byte += line)
+        __builtin_prefetch(data + byte, for_writing);
+    }
+  }
+
   std::int64_t sum_bytes() const { return problem_.element == Element::float64 ? 8 : 4; }
   double weight(std::int64_t head, int level) const {
     const std::int64_t at = head * problem_.levels + level;

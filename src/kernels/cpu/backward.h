@@ -8,32 +8,43 @@ namespace hkt::kernels::cpu::HKT_CPU_TARGET {
 
 inline constexpr int backward_rows = 192;  // queries of a block, about
 
-// Rows packed as left and as right factor. Where a word is a number the two are one.
+// Rows as left and as right factor. Where a word is a number the two are one; a few rows may be used where they lie.
 template <class Math>
 struct BothFactors {
   using Word = typename Math::Word;
   Word* left;
   Word* right;
   std::int64_t left_stride;
-  std::int64_t columns;
+  std::int64_t right_stride;
+  bool in_place;
 
   BothFactors() = default;
-  BothFactors(Arena& arena, std::int64_t rows, int width) : columns(round_up(width, lanes<Word>)) {
-    right = arena.take<Word>((words<Math>(rows) + 2) * columns);
-    left_stride = Math::numbers_per_word == 1 ? columns : words<Math>(width);
-    left = Math::numbers_per_word == 1 ? right : arena.take<Word>((rows + 2) * left_stride + lanes<Word>);
+  template <class E>
+  BothFactors(Arena& arena, const Rows& rows, const E*, std::int64_t count, int width)
+      : right_stride(round_up(width, lanes<Word>)), in_place(usable_in_place<Word, E>(rows, count, width)) {
+    right = arena.take<Word>((words<Math>(count) + 2) * right_stride);
+    left_stride = Math::numbers_per_word == 1 ? right_stride : words<Math>(width);
+    left = Math::numbers_per_word == 1 ? right : arena.take<Word>((count + 2) * left_stride + lanes<Word>);
+    if (in_place) {
+      left = right = static_cast<Word*>(rows.data);
+      left_stride = right_stride = rows.stride;
+    }
   }
   template <class E>
   void pack(const E* rows, std::int64_t row_stride, std::int64_t count, int width) {
-    pack_right<Math>(rows, row_stride, count, width, right, columns);
+    if (in_place) return;
+    pack_right<Math>(rows, row_stride, count, width, right, right_stride);
     if constexpr (Math::numbers_per_word > 1) pack_left<Math>(rows, row_stride, count, width, left, left_stride);
   }
   Left<Math> left_from(std::int64_t row) const { return {left + row * left_stride, left_stride, 1}; }
-  Right<Math> right_from(std::int64_t row) const { return {right + words<Math>(row) * columns, columns}; }
+  Right<Math> right_from(std::int64_t row) const { return {right + words<Math>(row) * right_stride, right_stride}; }
 };
 
+// All keys and all queries of a head in one tile: every sum is final as it is made.
+inline bool is_one_tile(const Head& head) { return head.length <= key_columns; }
+
 // What all key blocks of a head read (queries, the output's gradient) and add to (dq).
-template <class Math>
+template <class Math, class E>
 struct QuerySide {
   using Sum = typename Math::Sum;
   BothFactors<Math> q[max_levels];
@@ -45,10 +56,10 @@ struct QuerySide {
 
   QuerySide(Arena& arena, const Head& head) : columns(round_up(head.width, lanes<Sum>)) {
     for (int level = 0; level < head.levels; ++level) {
-      q[level] = BothFactors<Math>(arena, head.level_length(level), head.width);
+      q[level] = BothFactors<Math>(arena, head.q[level], static_cast<E*>(nullptr), head.level_length(level), head.width);
       dq[level] = arena.take<Sum>((head.level_length(level) + 2) * columns);
     }
-    grad_out = BothFactors<Math>(arena, head.length, head.value_width);
+    grad_out = BothFactors<Math>(arena, head.grad_out, static_cast<E*>(nullptr), head.length, head.value_width);
     lse = arena.take<Sum>(head.length + 2);
     delta = arena.take<Sum>(head.length + 2);
   }
@@ -277,10 +288,9 @@ void tile_gradient(const Head& head, const Tile& tile, const Left<Math>* q, Left
 }
 
 // C[keys] += (left by columns)ᵀ · right, over the queries that see them.
-template <class Math>
-HKT_INLINE void add_to_keys(const Tile& tile, int level, const GradientScores<Math>& left, Right<Math> right,
-                            std::int64_t columns, bool fresh, typename Math::Sum* out) {
-  const AddTo<typename Math::Sum> finish{out, columns, fresh};
+template <class Math, class Finish>
+HKT_INLINE void multiply_for_keys(const Tile& tile, int level, const GradientScores<Math>& left, Right<Math> right,
+                                  std::int64_t columns, Finish finish) {
   const std::int64_t depth = words<Math>(tile.rows_at(level));
   const int keys = tile.columns_at(level);
   if (tile.diagonal)
@@ -292,10 +302,9 @@ HKT_INLINE void add_to_keys(const Tile& tile, int level, const GradientScores<Ma
 }
 
 // C[queries] += left by rows · right, over the keys they see.
-template <class Math>
-HKT_INLINE void add_to_queries(const Tile& tile, int level, const GradientScores<Math>& left, Right<Math> right,
-                               std::int64_t columns, bool fresh, typename Math::Sum* out) {
-  const AddTo<typename Math::Sum> finish{out, columns, fresh};
+template <class Math, class Finish>
+HKT_INLINE void multiply_for_queries(const Tile& tile, int level, const GradientScores<Math>& left, Right<Math> right,
+                                     std::int64_t columns, Finish finish) {
   const std::int64_t depth = words<Math>(tile.columns_at(level));
   const int queries = tile.rows_at(level);
   if (tile.diagonal)
@@ -305,9 +314,23 @@ HKT_INLINE void add_to_queries(const Tile& tile, int level, const GradientScores
     multiply_rows<Math>(queries, static_cast<int>(columns), AllSteps{depth}, left.by_rows(), right, finish);
 }
 
+// dv and dk of a tile: added to the block's sums, or, if the tile is all there is, written out at once where that can be.
+template <class Math, class E>
+HKT_INLINE void add_to_keys(const Head& head, const Tile& tile, int level, const GradientScores<Math>& left,
+                            Right<Math> right, int width, const Rows& grad, typename Math::Sum weight, bool fresh,
+                            typename Math::Sum* sums) {
+  using Sum = typename Math::Sum;
+  const std::int64_t columns = round_up(width, lanes<Sum>);
+  if constexpr (std::is_same_v<E, Sum>)
+    if (is_one_tile(head) && usable_in_place<Sum, E>(grad, tile.columns_at(level), width))
+      return multiply_for_keys<Math>(tile, level, left, right, columns,
+                                     Scale<Sum, false>{static_cast<E*>(grad.data), grad.stride, &weight});
+  multiply_for_keys<Math>(tile, level, left, right, columns, AddTo<Sum>{sums, columns, fresh});
+}
+
 // A finished query block: dq with its weights, and what the weights' own gradient takes from it.
 template <class Math, class E>
-void write_queries(const Head& head, Block queries, const QuerySide<Math>& shared, double* weight_sums) {
+void write_queries(const Head& head, Block queries, const QuerySide<Math, E>& shared, double* weight_sums) {
   using Sum = typename Math::Sum;
   for (int level = 0; level < head.levels; ++level) {
     const std::int64_t first = queries.first >> level;
@@ -328,11 +351,11 @@ template <class Math, class E>
 void prepare_backward(const Head& head, int piece, void* memory) {
   using Sum = typename Math::Sum;
   Arena arena(memory);
-  QuerySide<Math> shared(arena, head);
+  QuerySide<Math, E> shared(arena, head);
   if (piece < head.levels) {
     const std::int64_t rows = head.level_length(piece);
     shared.q[piece].pack(static_cast<const E*>(head.q[piece].data), head.q[piece].stride, rows, head.width);
-    if (head.causal) clear(shared.dq[piece], 0, rows * shared.columns);
+    if (head.causal && !is_one_tile(head)) clear(shared.dq[piece], 0, rows * shared.columns);
     return;
   }
   const E* grad_out = static_cast<const E*>(head.grad_out.data);
@@ -348,8 +371,8 @@ void prepare_backward(const Head& head, int piece, void* memory) {
   }
 }
 
-// The key block itself: packed. Under the causal mask a product may leave out rows, so its sums start at zero; otherwise
-// the first product writes them all.
+// The key block itself: packed. Under the causal mask a product may leave out rows, so sums start at zero; otherwise, and
+// in a head of one tile, the first product writes them all.
 template <class Math, class E>
 void prepare_keys(const Head& head, Block keys, const BackwardScratch<Math>& s) {
   using Sum = typename Math::Sum;
@@ -359,23 +382,41 @@ void prepare_keys(const Head& head, Block keys, const BackwardScratch<Math>& s) 
     const int rows = (keys.rows + (1 << level) - 1) >> level;
     const E* k = static_cast<const E*>(head.k[level].data) + (keys.first >> level) * head.k[level].stride;
     pack_panels<Math>(k, head.k[level].stride, rows, head.width, key_panels<Math>(level), s.key_panels[level]);
-    pack_right<Math>(k, head.k[level].stride, rows, head.width, s.keys[level], columns);
-    if (head.causal) clear(s.dk[level], 0, rows * columns);
+    if (!usable_in_place<typename Math::Word, E>(head.k[level], rows, head.width))
+      pack_right<Math>(k, head.k[level].stride, rows, head.width, s.keys[level], columns);
+    if (head.causal && !is_one_tile(head)) clear(s.dk[level], 0, rows * columns);
   }
   pack_panels<Math>(static_cast<const E*>(head.v.data) + keys.first * head.v.stride, head.v.stride, keys.rows,
                     head.value_width, key_panels<Math>(0), s.value_panels);
-  if (head.causal) clear(s.dv, 0, keys.rows * value_columns);
+  if (head.causal && !is_one_tile(head)) clear(s.dv, 0, keys.rows * value_columns);
 }
 
+// The keys of a block as right factor, where they lie or packed.
+template <class Math, class E>
+HKT_INLINE Right<Math> key_rows(const Head& head, Block keys, int level, const BackwardScratch<Math>& s) {
+  const Rows& k = head.k[level];
+  const int rows = (keys.rows + (1 << level) - 1) >> level;
+  if constexpr (std::is_same_v<typename Math::Word, E>)
+    if (usable_in_place<E, E>(k, rows, head.width))
+      return {static_cast<const E*>(k.data) + (keys.first >> level) * k.stride, k.stride};
+  return {s.keys[level], round_up(head.width, lanes<typename Math::Word>)};
+}
+
+// What add_to_keys has not written already.
 template <class Math, class E>
 void write_keys(const Head& head, Block keys, const BackwardScratch<Math>& s) {
   using Sum = typename Math::Sum;
+  const auto written = [&](const Rows& grad, int rows, int width) {
+    return is_one_tile(head) && usable_in_place<Sum, E>(grad, rows, width);
+  };
   for (int level = 0; level < head.levels; ++level) {
     const Rows& out = head.grad_k[level];
-    write_rows(s.dk[level], round_up(head.width, lanes<Sum>), (keys.rows + (1 << level) - 1) >> level, head.width,
-               static_cast<Sum>(head.weights[level]), static_cast<E*>(out.data) + (keys.first >> level) * out.stride,
-               out.stride);
+    const int rows = (keys.rows + (1 << level) - 1) >> level;
+    if (written(out, rows, head.width)) continue;
+    write_rows(s.dk[level], round_up(head.width, lanes<Sum>), rows, head.width, static_cast<Sum>(head.weights[level]),
+               static_cast<E*>(out.data) + (keys.first >> level) * out.stride, out.stride);
   }
+  if (written(head.grad_v, keys.rows, head.value_width)) return;
   write_rows(s.dv, round_up(head.value_width, lanes<Sum>), keys.rows, head.value_width, Sum(1),
              static_cast<E*>(head.grad_v.data) + keys.first * head.grad_v.stride, head.grad_v.stride);
 }
@@ -384,7 +425,7 @@ template <class Math, class E>
 void compute_backward(const Head& head, Block keys, void* memory, void* scratch, Turn& turn, double* weight_sums) {
   using Sum = typename Math::Sum;
   Arena shared_arena(memory);
-  const QuerySide<Math> shared(shared_arena, head);
+  const QuerySide<Math, E> shared(shared_arena, head);
   Arena arena(scratch);
   const BackwardScratch<Math> s(arena, head);
   prepare_keys<Math, E>(head, keys, s);
@@ -404,16 +445,18 @@ void compute_backward(const Head& head, Block keys, void* memory, void* scratch,
 
     tile_gradient<Math>(head, tile, q, shared.grad_out.left_from(first), weights, shared.lse + first,
                         shared.delta + first, s);
-    const bool first_queries = !head.causal && block == 0;
-    add_to_keys<Math>(tile, 0, s.probabilities, shared.grad_out.right_from(first), shared.grad_out.columns, first_queries,
-                      s.dv);
+    const bool all_rows = !head.causal || is_one_tile(head);  // products leave out none
+    add_to_keys<Math, E>(head, tile, 0, s.probabilities, shared.grad_out.right_from(first), head.value_width,
+                         head.grad_v, 1, all_rows && block == 0, s.dv);
     for (int level = 0; level < head.levels; ++level)
-      add_to_keys<Math>(tile, level, s.gradient[level], shared.q[level].right_from(first >> level), shared.columns,
-                        first_queries, s.dk[level]);
+      add_to_keys<Math, E>(head, tile, level, s.gradient[level], shared.q[level].right_from(first >> level), head.width,
+                           head.grad_k[level], static_cast<Sum>(head.weights[level]), all_rows && block == 0,
+                           s.dk[level]);
     turn.wait(block);
     for (int level = 0; level < head.levels; ++level)
-      add_to_queries<Math>(tile, level, s.gradient[level], Right<Math>{s.keys[level], shared.columns}, shared.columns,
-                           !head.causal && keys.first == 0, shared.dq[level] + (first >> level) * shared.columns);
+      multiply_for_queries<Math>(tile, level, s.gradient[level], key_rows<Math, E>(head, keys, level, s), shared.columns,
+                                 AddTo<Sum>{shared.dq[level] + (first >> level) * shared.columns, shared.columns,
+                                            all_rows && keys.first == 0});
     if (keys.first + columns == seen)
       write_queries<Math, E>(head, {first, rows}, shared, weight_sums + std::int64_t{block} * head.levels);
     turn.done(block);

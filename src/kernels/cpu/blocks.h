@@ -17,7 +17,7 @@ template <class Math, class E>
 Blocks make_blocks() {
   return {{forward_rows, bytes_of<KeySide<Math>>, bytes_of<ForwardScratch<Math>>, prepare_forward<Math, E>,
            compute_forward<Math, E>},
-          {backward_rows, key_columns, bytes_of<QuerySide<Math>>, bytes_of<BackwardScratch<Math>>,
+          {backward_rows, key_columns, bytes_of<QuerySide<Math, E>>, bytes_of<BackwardScratch<Math>>,
            prepare_backward<Math, E>, compute_backward<Math, E>}};
 }
 

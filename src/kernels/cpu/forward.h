@@ -180,7 +180,7 @@ void forward_tile(const Head& head, const Tile& tile, const Left<Math>* q, const
     Sum* rows_out = out.data + row * out.stride;
     if (out.one_tile) {
       for (int i = 0; i < rows; ++i) s.rescale[i] = 1 / sum<Sum>(load(s.row_sums + (row + i) * lanes<Sum>));
-      multiply_rows<Math>(rows, static_cast<int>(value_columns), steps, p, v, Scale<Sum>{rows_out, out.stride, s.rescale});
+      multiply_rows<Math>(rows, static_cast<int>(value_columns), steps, p, v, Scale<Sum, true>{rows_out, out.stride, s.rescale});
     } else {
       multiply_rows<Math>(rows, static_cast<int>(value_columns), steps, p, v,
                           RescaleAndAdd<Sum>{rows_out, out.stride, s.rescale});

@@ -69,29 +69,39 @@ void pack_right(const E* rows, std::int64_t row_stride, std::int64_t count, int 
     }
 }
 
+// One square of a panel: up to `lanes` rows, of which `numbers` numbers are left, as columns.
+template <class Math, bool WholeWords, class E>
+HKT_INLINE void pack_square(const E* rows, std::int64_t row_stride, std::int64_t count, std::int64_t numbers,
+                            typename Math::Word* panel, std::int64_t stride) {
+  using Word = typename Math::Word;
+  constexpr int step = lanes<Word>;
+  Vector<Word> square[step];
+#pragma GCC unroll 16
+  for (int i = 0; i < step; ++i)  // columns beyond the last row are never looked at; they repeat it
+    square[i] = read_words<Math>(rows + min<std::int64_t>(i, count - 1) * row_stride,
+                                 WholeWords ? step * Math::numbers_per_word : numbers);
+  transpose<Word>(square);
+  const std::int64_t valid = WholeWords ? step : words<Math>(numbers);
+  for (std::int64_t i = 0; i < valid; ++i) store(panel + i * stride, square[i]);
+}
+
 // Rows as the columns of a right factor, in panels.
 template <class Math, class E>
 void pack_panels(const E* rows, std::int64_t row_stride, std::int64_t count, int width, Panels shape,
                  typename Math::Word* panel) {
-  using Word = typename Math::Word;
-  constexpr int step = lanes<Word>;
-  constexpr int per_word = Math::numbers_per_word;
+  constexpr int step = lanes<typename Math::Word>;
+  constexpr int numbers = step * Math::numbers_per_word;
   const std::int64_t depth = words<Math>(width);
-  for (std::int64_t run = 0; run < count; run += shape.run, panel += shape.stride * depth) {
-    const std::int64_t end = min(count, run + shape.run);
-    for (std::int64_t row = run; row < end; row += step)
-      for (std::int64_t first = 0; first < depth; first += step) {
-        Vector<Word> block[step];
-#pragma GCC unroll 16
-        for (int i = 0; i < step; ++i)
-          block[i] = row + i < end
-                         ? read_words<Math>(rows + (row + i) * row_stride + first * per_word, width - first * per_word)
-                         : Vector<Word>{};
-        transpose<Word>(block);
-        const std::int64_t valid = min<std::int64_t>(step, depth - first);
-        for (std::int64_t i = 0; i < valid; ++i) store(panel + (first + i) * shape.stride + (row - run), block[i]);
-      }
-  }
+  for (std::int64_t run = 0; run < count; run += shape.run, panel += shape.stride * depth)
+    for (std::int64_t row = run; row < min(count, run + shape.run); row += step) {
+      const E* from = rows + row * row_stride;
+      typename Math::Word* to = panel + (row - run);
+      const std::int64_t left = min(count, run + shape.run) - row;
+      int first = 0;
+      for (; first + numbers <= width; first += numbers, to += step * shape.stride)
+        pack_square<Math, true>(from + first, row_stride, left, numbers, to, shape.stride);
+      if (first < width) pack_square<Math, false>(from + first, row_stride, left, width - first, to, shape.stride);
+    }
 }
 template <class Math>
 std::int64_t panel_words(std::int64_t count, int width, Panels shape) {
@@ -101,6 +111,16 @@ std::int64_t panel_words(std::int64_t count, int width, Panels shape) {
 template <class Sum>
 HKT_INLINE void clear(Sum* p, std::int64_t from, std::int64_t to) {
   for (std::int64_t i = from; i < to; ++i) p[i] = 0;
+}
+
+// Whether few enough rows can serve as factors, or take results, where they lie: they are of the type that is computed with,
+// fill whole vectors, come in pairs (see multiply_column), and lie within the reach of the first-level cache, so that no
+// more of them fall into one of its sets than it has room for.
+template <class T, class E>
+HKT_INLINE bool usable_in_place(const Rows& rows, std::int64_t count, int width) {
+  constexpr std::int64_t reach = 32768;
+  return std::is_same_v<T, E> && width % lanes<T> == 0 && count % 2 == 0 &&
+         count * rows.stride * static_cast<std::int64_t>(sizeof(E)) <= reach;
 }
 
 // out[row] = sums[row] · factor

@@ -228,21 +228,22 @@ struct RescaleAndAdd {
   }
 };
 
-// Finish: C = A·B · factor[row].
-template <class Sum>
+// Finish: C = A·B · factor, one factor for each row or one for all.
+template <class Sum, bool PerRow>
 struct Scale {
   Sum* out;
   std::int64_t stride;
   const Sum* factor;
   HKT_INLINE Scale at(std::int64_t row, std::int64_t column) const {
-    return {out + row * stride + column, stride, factor + row};
+    return {out + row * stride + column, stride, PerRow ? factor + row : factor};
   }
   template <int Rows, int Vectors>
   HKT_INLINE void operator()(Vector<Sum> (&sums)[Rows][Vectors]) const {
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 16
-      for (int v = 0; v < Vectors; ++v) store(out + r * stride + v * lanes<Sum>, sums[r][v] * factor[r]);
+      for (int v = 0; v < Vectors; ++v)
+        store(out + r * stride + v * lanes<Sum>, sums[r][v] * factor[PerRow ? r : 0]);
   }
 };
 
