@@ -103,20 +103,17 @@ class Plan {
     return head;
   }
 
-  // Asks for the memory of a short head early: its rows are too few for the machine to see a pattern in them.
+  // Asks for the inputs of a short head early: its rows are too few for the machine to see a pattern in them.
   void fetch_ahead(const Head& head) const {
     if (head.length > longest_fetched) return;
     for (int level = 0; level < head.levels; ++level) {
-      const std::int64_t count = head.level_length(level);
-      fetch<0>(head.q[level], count, head.width);
-      fetch<0>(head.k[level], count, head.width);
-      fetch<1>(head.grad_q[level], count, head.width);
-      fetch<1>(head.grad_k[level], count, head.width);
+      fetch(head.q[level], head.level_length(level), head.width);
+      fetch(head.k[level], head.level_length(level), head.width);
     }
-    fetch<0>(head.v, head.length, head.value_width);
-    fetch<0>(head.grad_out, head.length, head.value_width);
-    fetch<1>(head.grad_v, head.length, head.value_width);
-    fetch<1>(head.out, head.length, head.value_width);
+    fetch(head.v, head.length, head.value_width);
+    if (!head.grad_out.data) return;
+    fetch(head.grad_out, head.length, head.value_width);
+    fetch(head.out, head.length, head.value_width);
   }
 
   // Rows [from, to) become zero.
@@ -133,14 +130,12 @@ class Plan {
   }
 
  private:
-  template <int for_writing>
   void fetch(const Rows& rows, std::int64_t count, int width) const {
     constexpr std::int64_t line = 64;
-    if (!rows.data) return;
     for (std::int64_t row = 0; row < count; ++row) {
       const char* data = static_cast<const char*>(rows.data) + row * rows.stride * element_bytes_;
       for (std::int64_t byte = 0; byte < width * element_bytes_; byte += line)
-        __builtin_prefetch(data + byte, for_writing);
+        __builtin_prefetch(data + byte);
     }
   }
 

@@ -15,7 +15,7 @@ std::int64_t bytes_of(const Head& head) {
 
 template <class Math, class E>
 Blocks make_blocks() {
-  return {{forward_rows, bytes_of<KeySide<Math>>, bytes_of<ForwardScratch<Math>>, prepare_forward<Math, E>,
+  return {{forward_rows, bytes_of<KeySide<Math, E>>, bytes_of<ForwardScratch<Math>>, prepare_forward<Math, E>,
            compute_forward<Math, E>},
           {backward_rows, key_columns, bytes_of<QuerySide<Math, E>>, bytes_of<BackwardScratch<Math>>,
            prepare_backward<Math, E>, compute_backward<Math, E>}};

@@ -7,18 +7,24 @@ namespace hkt::kernels::cpu::HKT_CPU_TARGET {
 
 inline constexpr int forward_rows = 192;  // queries of a block, about
 
-// A head's keys in panels and its values in rows, read by every query block.
-template <class Math>
+// A head's keys in panels and its values in rows (a few of them where they lie), read by every query block.
+template <class Math, class E>
 struct KeySide {
   using Word = typename Math::Word;
   Word* panels[max_levels];
   Word* values;
-  std::int64_t value_columns;
+  std::int64_t value_stride;
+  bool values_in_place;
 
-  KeySide(Arena& arena, const Head& head) : value_columns(round_up(head.value_width, lanes<Word>)) {
+  KeySide(Arena& arena, const Head& head)
+      : value_stride(round_up(head.value_width, lanes<Word>)),
+        values_in_place(usable_in_place<Word, E>(head.v, head.length, head.value_width)) {
     for (int level = 0; level < head.levels; ++level)
       panels[level] = arena.take<Word>(panel_words<Math>(head.level_length(level), head.width, key_panels<Math>(level)));
-    values = arena.take<Word>(words<Math>(head.length) * value_columns);
+    values = arena.take<Word>(words<Math>(head.length) * value_stride);
+    if (!values_in_place) return;
+    values = static_cast<Word*>(head.v.data);
+    value_stride = head.v.stride;
   }
 };
 
@@ -154,9 +160,10 @@ struct OutputRows {
 
 template <class Math>
 void forward_tile(const Head& head, const Tile& tile, const Left<Math>* q, const typename Math::Word* const* panels,
-                  const typename Math::Word* values, std::int64_t value_columns, const typename Math::Sum* weights,
-                  OutputRows<typename Math::Sum> out, const ForwardScratch<Math>& s) {
+                  Right<Math> values, const typename Math::Sum* weights, OutputRows<typename Math::Sum> out,
+                  const ForwardScratch<Math>& s) {
   using Sum = typename Math::Sum;
+  const int value_columns = static_cast<int>(round_up(head.value_width, lanes<Sum>));
   const std::int64_t depth = words<Math>(head.width);
   coarse_scores<Math>(tile, head.levels, depth, q, panels, weights, s.scores);
   const ScoreBuffer<Sum> strip = s.scores[0];
@@ -175,14 +182,13 @@ void forward_tile(const Head& head, const Tile& tile, const Left<Math>* q, const
     }
     softmax_strip<Math>(tile, row, rows, visible, s);
     const Left<Math> p{s.probabilities, s.probability_stride(), 1};
-    const Right<Math> v{values, value_columns};
     const AllSteps steps{words<Math>(visible)};
     Sum* rows_out = out.data + row * out.stride;
     if (out.one_tile) {
       for (int i = 0; i < rows; ++i) s.rescale[i] = 1 / sum<Sum>(load(s.row_sums + (row + i) * lanes<Sum>));
-      multiply_rows<Math>(rows, static_cast<int>(value_columns), steps, p, v, Scale<Sum, true>{rows_out, out.stride, s.rescale});
+      multiply_rows<Math>(rows, value_columns, steps, p, values, Scale<Sum, true>{rows_out, out.stride, s.rescale});
     } else {
-      multiply_rows<Math>(rows, static_cast<int>(value_columns), steps, p, v,
+      multiply_rows<Math>(rows, value_columns, steps, p, values,
                           RescaleAndAdd<Sum>{rows_out, out.stride, s.rescale});
     }
   }
@@ -207,9 +213,10 @@ void write_output(const Head& head, Block queries, OutputRows<typename Math::Sum
 }
 
 template <class Math, class E>
-OutputRows<typename Math::Sum> start_output(const Head& head, Block queries, std::int64_t value_columns, bool one_tile,
+OutputRows<typename Math::Sum> start_output(const Head& head, Block queries, bool one_tile,
                                             const ForwardScratch<Math>& s) {
   using Sum = typename Math::Sum;
+  const std::int64_t value_columns = round_up(head.value_width, lanes<Sum>);
   for (int row = 0; row < queries.rows; ++row) {
     s.row_largest[row] = Exp2<Sum>::no_score;
     store(s.row_sums + row * lanes<Sum>, Vector<Sum>{});
@@ -224,13 +231,13 @@ OutputRows<typename Math::Sum> start_output(const Head& head, Block queries, std
 template <class Math, class E>
 void prepare_forward(const Head& head, int piece, void* shared) {
   Arena arena(shared);
-  const KeySide<Math> keys(arena, head);
+  const KeySide<Math, E> keys(arena, head);
   if (piece < head.levels)
     pack_panels<Math>(static_cast<const E*>(head.k[piece].data), head.k[piece].stride, head.level_length(piece),
                       head.width, key_panels<Math>(piece), keys.panels[piece]);
-  else
+  else if (!keys.values_in_place)
     pack_right<Math>(static_cast<const E*>(head.v.data), head.v.stride, head.length, head.value_width, keys.values,
-                     keys.value_columns);
+                     keys.value_stride);
 }
 
 template <class Math, class E>
@@ -238,7 +245,7 @@ void compute_forward(const Head& head, Block queries, const void* shared, void* 
   using Word = typename Math::Word;
   using Sum = typename Math::Sum;
   Arena shared_arena(const_cast<void*>(shared));
-  const KeySide<Math> keys(shared_arena, head);
+  const KeySide<Math, E> keys(shared_arena, head);
   Arena arena(memory);
   const ForwardScratch<Math> s(arena, head);
 
@@ -251,7 +258,7 @@ void compute_forward(const Head& head, Block queries, const void* shared, void* 
     weights[level] = static_cast<Sum>(head.weights[level] * log2_e);
   }
   const std::int64_t end = head.causal ? min(head.length, queries.first + queries.rows) : head.length;
-  const auto out = start_output<Math, E>(head, queries, keys.value_columns, end <= key_columns, s);
+  const auto out = start_output<Math, E>(head, queries, end <= key_columns, s);
   for (std::int64_t first = 0; first < end; first += key_columns) {
     const int columns = static_cast<int>(min<std::int64_t>(key_columns, end - first));
     const Tile tile{queries.rows, columns, static_cast<int>(queries.first - first),
@@ -259,8 +266,8 @@ void compute_forward(const Head& head, Block queries, const void* shared, void* 
     const Word* panels[max_levels];
     for (int level = 0; level < head.levels; ++level)
       panels[level] = keys.panels[level] + panel_words<Math>(first >> level, head.width, key_panels<Math>(level));
-    forward_tile<Math>(head, tile, q, panels, keys.values + words<Math>(first) * keys.value_columns, keys.value_columns,
-                       weights, out, s);
+    const Right<Math> values{keys.values + words<Math>(first) * keys.value_stride, keys.value_stride};
+    forward_tile<Math>(head, tile, q, panels, values, weights, out, s);
   }
   write_output<Math, E>(head, queries, out, s);
 }
