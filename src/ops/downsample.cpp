@@ -88,6 +88,9 @@ void multiply(at::Tensor out, const at::Tensor& a, const at::Tensor& factor, boo
 at::Tensor joined(const at::Tensor& x) { return x.view({1, x.size(0) * x.size(1), x.size(2)}); }
 bool can_join(const at::Tensor& x) { return x.size(1) % 2 == 0 && x.is_contiguous(); }
 
+// Sequences of odd length become such a matrix with a row before each; copying them costs less than many small products.
+bool needs_row_before(const at::Tensor& x) { return x.size(1) % 2 == 1 && x.size(0) > 1; }
+
 at::Tensor dense_forward(const at::Tensor& x_any, const at::Tensor& weight) {
   const auto x = dense_rows(x_any);
   const int64_t rows = (x.size(1) + 1) / 2, taps = weight.size(0);
@@ -100,6 +103,11 @@ at::Tensor dense_forward(const at::Tensor& x_any, const at::Tensor& weight) {
       continue;
     }
     const auto factor = stacked_taps(weight, pair);
+    if (!add && needs_row_before(x)) {
+      const auto padded = at::constant_pad_nd(x, {0, 0, 1, 0});  // x[−1] = 0
+      multiply(y, padded.view({x.size(0), rows, 2 * x.size(2)}), factor, add);
+      continue;
+    }
     if (!add && can_join(x)) {
       const int64_t count = x.size(0) * rows - 1;
       multiply(joined(y).narrow(1, 1, count), pairs(joined(x), count), factor, add);
@@ -125,6 +133,13 @@ at::Tensor dense_backward_x(const at::Tensor& grad, const at::Tensor& weight, in
       continue;
     }
     const auto factor = stacked_taps(weight, pair).t();
+    if (!add && needs_row_before(grad_x)) {
+      const int64_t width = grad.size(2);
+      const auto padded = at::empty({batch, rows, 2 * width}, grad.options());
+      multiply(padded, grad, factor, add);
+      grad_x.copy_(padded.view({batch, length + 1, width}).narrow(1, 1, length));
+      continue;
+    }
     if (!add && can_join(grad_x)) {
       const int64_t count = batch * rows - 1;
       multiply(pairs(joined(grad_x), count), joined(grad).narrow(1, 1, count), factor, add);
