@@ -43,7 +43,7 @@ test: build
 	HKT_BUILD=build $(python) -m pytest -q tests/python
 
 bench: build
-	build/hkt_bench --out results/bench
+	build/hkt_bench --out results/bench-cpu
 
 sanitize: setup
 	cmake --preset asan-ubsan -DHKT_PYTHON=$(python)
@@ -51,12 +51,12 @@ sanitize: setup
 	ctest --preset asan-ubsan
 
 format: setup-lint
-	$(lint)/clang-format -i $(sources)
+	@$(lint)/clang-format -i $(sources)
 
 # clang-tidy reads the compiler commands of a build without precompiled headers, which only GCC understands, and takes
 # omp.h from GCC, having none of its own.
 lint: setup-lint
-	$(lint)/clang-format --dry-run --Werror $(sources)
+	@$(lint)/clang-format --dry-run --Werror $(sources)
 	cmake --preset release -B build/lint -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DHKT_PYTHON=$(python) >/dev/null
 	$(lint)/run-clang-tidy.py -clang-tidy-binary $(lint)/clang-tidy -p build/lint -quiet -warnings-as-errors='*' \
 		-extra-arg=-idirafter$(dir $(shell g++ -print-file-name=include/omp.h)) '^$(CURDIR)/(src|tests|bench)/'

@@ -12,11 +12,13 @@ Table downsample_shapes(bool quick) {
   struct Shape {
     int64_t batch, length, width;
   };
-  for (const auto& [batch, length, width] : std::vector<Shape>{{64, 48, 128}, {64, 47, 128}, {16, 1024, 128}, {4, 4096, 512}}) {
+  for (const auto& [batch, length, width] :
+       std::vector<Shape>{{64, 48, 128}, {64, 47, 128}, {16, 1024, 128}, {4, 4096, 512}}) {
     if (quick && width > 128) continue;
     const auto x = at::randn({batch, length, width}).requires_grad_();
     const auto weight = (at::randn({2, width, width}) / std::sqrt(width)).requires_grad_();
-    const auto direction = at::randn({batch, (length + 1) / 2, width});
+    const int64_t rows = (length + 1) / 2;
+    const auto direction = at::randn({batch, rows, width});
     const auto ours = [=] { return hkt::downsample(x, weight); };
     const auto convolution = [=] {
       const auto padded = at::constant_pad_nd(x.transpose(1, 2), {1, 0});
@@ -34,7 +36,7 @@ Table downsample_shapes(bool quick) {
     const int rounds = quick ? 3 : 11;
     const Timings f({{"ours", forward(ours)}, {"conv1d", forward(convolution)}}, rounds);
     const Timings b({{"ours", both(ours)}, {"conv1d", both(convolution)}}, rounds);
-    const double operations = 2.0 * static_cast<double>(batch * ((length + 1) / 2) * 2 * width * width);
+    const double operations = 2.0 * static_cast<double>(batch * rows * 2 * width * width);
     table.add({std::to_string(batch) + ", " + std::to_string(length) + ", " + std::to_string(width),
                number(f.seconds("ours") * 1e3, 3), number(operations / f.seconds("ours") / 1e9, 0),
                number(f.ratio("ours", "conv1d"), 2), number(b.seconds("ours") * 1e3, 3),

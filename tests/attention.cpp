@@ -18,7 +18,9 @@ Output fast(const AttentionInputs& in, bool causal) {
   return hkt::attention(in.q, in.k, in.v, in.weights, causal, in.lengths);
 }
 
-std::string describe(const AttentionCase& c, const std::string& what) { return ::testing::PrintToString(c) + ", " + what; }
+std::string describe(const AttentionCase& c, const std::string& what) {
+  return ::testing::PrintToString(c) + ", " + what;
+}
 
 template <class Oracle>
 void expect_matches(Oracle oracle, const AttentionCase& c, at::ScalarType type, double tolerance, int64_t seed) {
@@ -42,7 +44,8 @@ TEST(Attention, MatchesTheDefinitionInFloat64) {
 }
 
 TEST(Attention, MatchesTheConcatenatedFormInFloat64) {
-  for (const auto& c : attention_cases()) expect_matches(reference::attention_concatenated, c, at::kDouble, 1e-12, c.length + 1);
+  for (const auto& c : attention_cases())
+    expect_matches(reference::attention_concatenated, c, at::kDouble, 1e-12, c.length + 1);
 }
 
 TEST(Attention, MatchesTheDefinitionInFloat32) {
@@ -61,8 +64,7 @@ TEST(Attention, LowPrecisionIsWithinTwiceTheErrorOfPyTorch) {
           const auto exact = inputs.to(at::kDouble);
           const auto theirs = inputs.to(type);
           const auto ours = std::get<0>(fast(inputs, causal));
-          const auto expected = std::get<0>(
-              reference::attention(exact.q, exact.k, exact.v, exact.weights, causal));
+          const auto expected = std::get<0>(reference::attention(exact.q, exact.k, exact.v, exact.weights, causal));
           const auto concatenate = [&](const std::vector<at::Tensor>& levels_of, bool weighted) {
             std::vector<at::Tensor> features;
             for (int64_t level = 0; level < levels; ++level) {
@@ -73,9 +75,10 @@ TEST(Attention, LowPrecisionIsWithinTwiceTheErrorOfPyTorch) {
             return at::cat(features, 3);
           };
           const auto padding = at::zeros({2, 2, length, 64 * (levels - 1)}, type);  // SDPA's fast path wants one width
-          const auto sdpa = at::scaled_dot_product_attention(concatenate(theirs.q, levels > 1), concatenate(theirs.k, false),
-                                                             at::cat({theirs.v, padding}, 3), {}, 0, causal, 1 / std::sqrt(64.))
-                                .narrow(3, 0, 64);
+          const auto sdpa =
+              at::scaled_dot_product_attention(concatenate(theirs.q, levels > 1), concatenate(theirs.k, false),
+                                               at::cat({theirs.v, padding}, 3), {}, 0, causal, 1 / std::sqrt(64.))
+                  .narrow(3, 0, 64);
           const auto direction = at::randn_like(expected).to(type);
           const auto our_grads = torch::autograd::grad({ours}, inputs.all(), {direction});
           const auto their_grads = torch::autograd::grad({sdpa}, theirs.all(), {direction}, {}, false, true);
@@ -226,8 +229,8 @@ TEST(Attention, AnyScaleMayBeGiven) {
   const auto inputs = make_inputs({1, 2, 40, 8, 8, 3}, at::kDouble, 10);
   for (const double scale : {0.0, 0.3, -2.0})
     expect_close(std::get<0>(hkt::attention(inputs.q, inputs.k, inputs.v, inputs.weights, false, {}, scale)),
-                 std::get<0>(reference::attention(inputs.q, inputs.k, inputs.v, inputs.weights, false, {}, scale)), 1e-12,
-                 "scale " + std::to_string(scale));
+                 std::get<0>(reference::attention(inputs.q, inputs.k, inputs.v, inputs.weights, false, {}, scale)),
+                 1e-12, "scale " + std::to_string(scale));
 }
 
 TEST(Attention, WorksInsideAParallelRegion) {

@@ -31,9 +31,9 @@ inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
 // Every length at which something changes: nothing, one, around vectors, tiles and blocks; each with both masks, with and
 // without lengths, and widths, levels and layouts taken in turn.
 inline std::vector<AttentionCase> attention_cases() {
-  const std::vector<int64_t> lengths = {0, 1, 2, 3, 5, 7, 15, 16, 17, 31, 33, 48, 63, 64, 65, 95, 97, 127, 130, 191, 193,
-                                        255, 256, 257, 287, 300, 389, 511, 513, 601, 771};
-  const std::vector<std::pair<int64_t, int64_t>> widths = {{32, 32}, {64, 64}, {1, 1},  {17, 5},   {128, 128},
+  const std::vector<int64_t> lengths = {0,  1,   2,   3,   5,   7,   15,  16,  17,  31,  33,  48,  63,  64,  65, 95,
+                                        97, 127, 130, 191, 193, 255, 256, 257, 287, 300, 389, 511, 513, 601, 771};
+  const std::vector<std::pair<int64_t, int64_t>> widths = {{32, 32}, {64, 64}, {1, 1},   {17, 5},  {128, 128},
                                                            {8, 72},  {40, 24}, {3, 130}, {96, 16}, {256, 256}};
   std::vector<AttentionCase> cases;
   size_t turn = 0;
@@ -71,7 +71,8 @@ struct AttentionInputs {
     const auto leaf = [](const at::Tensor& tensor, at::ScalarType to) {
       return tensor.detach().to(to, /*non_blocking=*/false, /*copy=*/true).requires_grad_();
     };
-    AttentionInputs other{{}, {}, leaf(v, type), leaf(weights, type == at::kDouble ? at::kDouble : at::kFloat), lengths};
+    AttentionInputs other{
+        {}, {}, leaf(v, type), leaf(weights, type == at::kDouble ? at::kDouble : at::kFloat), lengths};
     for (const auto& tensor : q) other.q.push_back(leaf(tensor, type));
     for (const auto& tensor : k) other.k.push_back(leaf(tensor, type));
     return other;
@@ -80,10 +81,14 @@ struct AttentionInputs {
 
 inline at::Tensor random_in_layout(const AttentionCase& c, int64_t rows, int64_t width, at::TensorOptions options) {
   switch (c.layout) {
-    case Layout::heads_first: return at::randn({c.batch, c.heads, rows, width}, options);
-    case Layout::heads_inside: return at::randn({c.batch, rows, c.heads, width}, options).transpose(1, 2);
-    case Layout::padded_rows: return at::randn({c.batch, c.heads, rows, width + 3}, options).narrow(3, 1, width);
-    case Layout::transposed_rows: return at::randn({c.batch, c.heads, width, rows}, options).transpose(2, 3);
+    case Layout::heads_first:
+      return at::randn({c.batch, c.heads, rows, width}, options);
+    case Layout::heads_inside:
+      return at::randn({c.batch, rows, c.heads, width}, options).transpose(1, 2);
+    case Layout::padded_rows:
+      return at::randn({c.batch, c.heads, rows, width + 3}, options).narrow(3, 1, width);
+    case Layout::transposed_rows:
+      return at::randn({c.batch, c.heads, width, rows}, options).transpose(2, 3);
   }
   return {};
 }
@@ -111,7 +116,8 @@ inline AttentionInputs make_inputs(const AttentionCase& c, at::ScalarType type, 
 }
 
 // Every |a − b| ≤ tolerance · (1 + |b|); a NaN or an infinity on one side fails.
-inline void expect_close(const at::Tensor& actual, const at::Tensor& expected, double tolerance, const std::string& what) {
+inline void expect_close(const at::Tensor& actual, const at::Tensor& expected, double tolerance,
+                         const std::string& what) {
   ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
   if (actual.numel() == 0) return;
   const auto a = actual.detach().to(at::kDouble).flatten();

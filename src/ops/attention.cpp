@@ -29,8 +29,7 @@ AttentionOutput call_attention(at::TensorList q, at::TensorList k, const at::Ten
                                bool causal, const OptionalTensor& lengths, std::optional<double> scale) {
   using Signature = AttentionOutput(at::TensorList, at::TensorList, const at::Tensor&, const at::Tensor&, bool,
                                     const OptionalTensor&, std::optional<double>);
-  static const auto handle =
-      c10::Dispatcher::singleton().findSchemaOrThrow("hkt::attention", "").typed<Signature>();
+  static const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("hkt::attention", "").typed<Signature>();
   return handle.call(q, k, v, weights, causal, lengths, scale);
 }
 
@@ -38,9 +37,9 @@ AttentionGradients call_attention_backward(const at::Tensor& grad_out, at::Tenso
                                            const at::Tensor& v, const at::Tensor& weights, const at::Tensor& out,
                                            const at::Tensor& lse, bool causal, const OptionalTensor& lengths,
                                            std::optional<double> scale) {
-  using Signature = AttentionGradients(const at::Tensor&, at::TensorList, at::TensorList, const at::Tensor&,
-                                       const at::Tensor&, const at::Tensor&, const at::Tensor&, bool,
-                                       const OptionalTensor&, std::optional<double>);
+  using Signature =
+      AttentionGradients(const at::Tensor&, at::TensorList, at::TensorList, const at::Tensor&, const at::Tensor&,
+                         const at::Tensor&, const at::Tensor&, bool, const OptionalTensor&, std::optional<double>);
   static const auto handle =
       c10::Dispatcher::singleton().findSchemaOrThrow("hkt::attention_backward", "").typed<Signature>();
   return handle.call(grad_out, q, k, v, weights, out, lse, causal, lengths, scale);
@@ -82,10 +81,10 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const auto saved = context->get_saved_variables();
     const at::Tensor* rest = saved.data() + 2 * levels;
     const OptionalTensor lengths = rest[4].defined() ? OptionalTensor(rest[4]) : std::nullopt;
-    const auto flat = flatten(call_attention_backward(
-        grads[0], at::TensorList(saved.data(), levels), at::TensorList(saved.data() + levels, levels), rest[0], rest[1],
-        rest[2], rest[3], context->saved_data["causal"].toBool(), lengths,
-        context->saved_data["scale"].toOptional<double>()));
+    const auto flat = flatten(call_attention_backward(grads[0], at::TensorList(saved.data(), levels),
+                                                      at::TensorList(saved.data() + levels, levels), rest[0], rest[1],
+                                                      rest[2], rest[3], context->saved_data["causal"].toBool(), lengths,
+                                                      context->saved_data["scale"].toOptional<double>()));
     std::copy(flat.begin(), flat.end(), result.begin());
     return result;
   }
@@ -115,8 +114,7 @@ AttentionGradients attention_backward_autograd(const at::Tensor& grad_out, at::T
                                                const at::Tensor& v, const at::Tensor& weights, const at::Tensor& out,
                                                const at::Tensor& lse, bool causal, const OptionalTensor& lengths,
                                                std::optional<double> scale) {
-  const auto flat =
-      AttentionBackwardFunction::apply(grad_out, q, k, v, weights, out, lse, causal, lengths, scale);
+  const auto flat = AttentionBackwardFunction::apply(grad_out, q, k, v, weights, out, lse, causal, lengths, scale);
   const auto second = flat.begin() + static_cast<std::ptrdiff_t>(q.size());
   const auto end = second + static_cast<std::ptrdiff_t>(k.size());
   return {{flat.begin(), second}, {second, end}, end[0], end[1]};
@@ -145,8 +143,8 @@ AttentionOutput attention_autocast(at::TensorList q, at::TensorList k, const at:
       c10::DispatchKeySet({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}));
   const auto type = at::autocast::get_autocast_dtype(device);
   return call_attention(at::autocast::cached_cast(type, q, device), at::autocast::cached_cast(type, k, device),
-                        at::autocast::cached_cast(type, v, device), at::autocast::cached_cast(at::kFloat, weights, device),
-                        causal, lengths, scale);
+                        at::autocast::cached_cast(type, v, device),
+                        at::autocast::cached_cast(at::kFloat, weights, device), causal, lengths, scale);
 }
 
 TORCH_LIBRARY_IMPL(hkt, Autograd, m) {

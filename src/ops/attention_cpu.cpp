@@ -38,11 +38,16 @@ kernels::cpu::Machine torch_machine() {
 
 kernels::Element element_of(at::ScalarType type) {
   switch (type) {
-    case at::kFloat: return kernels::Element::float32;
-    case at::kDouble: return kernels::Element::float64;
-    case at::kBFloat16: return kernels::Element::bfloat16;
-    case at::kHalf: return kernels::Element::float16;
-    default: TORCH_CHECK(false, "hkt::attention: no kernel for ", type);
+    case at::kFloat:
+      return kernels::Element::float32;
+    case at::kDouble:
+      return kernels::Element::float64;
+    case at::kBFloat16:
+      return kernels::Element::bfloat16;
+    case at::kHalf:
+      return kernels::Element::float16;
+    default:
+      TORCH_CHECK(false, "hkt::attention: no kernel for ", type);
   }
 }
 

@@ -21,19 +21,20 @@ void check_kind(const at::Tensor& tensor, const char* name, int64_t rank, const 
               v.device(), "; all must be on one device");
 }
 
-void check_level(const at::Tensor& tensor, const char* list, size_t level, const at::Tensor& v, const c10::SymInt& width) {
+void check_level(const at::Tensor& tensor, const char* list, size_t level, const at::Tensor& v,
+                 const c10::SymInt& width) {
   const std::string name = c10::str(list, "[", level, "]");
   check_kind(tensor, name.c_str(), 4, v);
-  TORCH_CHECK(tensor.scalar_type() == v.scalar_type(), "hkt::attention: ", name, " is ", tensor.scalar_type(), ", v is ",
-              v.scalar_type(), "; q, k and v must have one type");
+  TORCH_CHECK(tensor.scalar_type() == v.scalar_type(), "hkt::attention: ", name, " is ", tensor.scalar_type(),
+              ", v is ", v.scalar_type(), "; q, k and v must have one type");
   const c10::SymInt step = int64_t{1} << level;
   const c10::SymInt rows = (v.sym_size(2) + step - 1) / step;
   TORCH_CHECK(tensor.sym_size(0) == v.sym_size(0), "hkt::attention: ", name, " has batch size ", tensor.sym_size(0),
               ", v has ", v.sym_size(0));
   TORCH_CHECK(tensor.sym_size(1) == v.sym_size(1), "hkt::attention: ", name, " has ", tensor.sym_size(1),
               " heads, v has ", v.sym_size(1));
-  TORCH_CHECK(tensor.sym_size(2) == rows, "hkt::attention: ", name, " has length ", tensor.sym_size(2), ", must be ", rows,
-              " = ceil(", v.sym_size(2), " / ", step, "), v's length halved ", level, " times");
+  TORCH_CHECK(tensor.sym_size(2) == rows, "hkt::attention: ", name, " has length ", tensor.sym_size(2), ", must be ",
+              rows, " = ceil(", v.sym_size(2), " / ", step, "), v's length halved ", level, " times");
   TORCH_CHECK(tensor.sym_size(3) == width, "hkt::attention: ", name, " has width ", tensor.sym_size(3), ", q[0] has ",
               width);
 }
@@ -49,8 +50,8 @@ at::Tensor empty_dense_like(const at::Tensor& tensor) {
 void check_attention_inputs(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
                             const std::optional<at::Tensor>& lengths) {
   const auto levels = q.size();
-  TORCH_CHECK(levels >= 1 && levels <= kernels::max_levels, "hkt::attention: q has ", levels, " levels, must have 1 to ",
-              kernels::max_levels);
+  TORCH_CHECK(levels >= 1 && levels <= kernels::max_levels, "hkt::attention: q has ", levels,
+              " levels, must have 1 to ", kernels::max_levels);
   TORCH_CHECK(k.size() == levels, "hkt::attention: k has ", k.size(), " levels, q has ", levels);
   check_kind(v, "v", 4, v);
   TORCH_CHECK(is_supported(v.scalar_type()), "hkt::attention: v is ", v.scalar_type(),
@@ -84,9 +85,9 @@ void check_attention_gradient(const at::Tensor& grad_out, const at::Tensor& v, c
                               const at::Tensor& lse) {
   for (const auto& [tensor, name] : {std::pair{grad_out, "grad_out"}, std::pair{out, "out"}}) {
     check_kind(tensor, name, 4, v);
-    TORCH_CHECK(tensor.sym_sizes() == v.sym_sizes() && tensor.scalar_type() == v.scalar_type(), "hkt::attention: ", name,
-                " is ", tensor.scalar_type(), " ", tensor.sym_sizes(), ", must be as v, ", v.scalar_type(), " ",
-                v.sym_sizes());
+    TORCH_CHECK(tensor.sym_sizes() == v.sym_sizes() && tensor.scalar_type() == v.scalar_type(),
+                "hkt::attention: ", name, " is ", tensor.scalar_type(), " ", tensor.sym_sizes(), ", must be as v, ",
+                v.scalar_type(), " ", v.sym_sizes());
   }
   check_kind(lse, "lse", 3, v);
   TORCH_CHECK(lse.sym_sizes() == v.sym_sizes().slice(0, 3) && lse.scalar_type() == weight_type(v.scalar_type()),

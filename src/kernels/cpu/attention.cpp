@@ -134,8 +134,7 @@ class Plan {
     constexpr std::int64_t line = 64;
     for (std::int64_t row = 0; row < count; ++row) {
       const char* data = static_cast<const char*>(rows.data) + row * rows.stride * element_bytes_;
-      for (std::int64_t byte = 0; byte < width * element_bytes_; byte += line)
-        __builtin_prefetch(data + byte);
+      for (std::int64_t byte = 0; byte < width * element_bytes_; byte += line) __builtin_prefetch(data + byte);
     }
   }
 
@@ -146,8 +145,7 @@ class Plan {
                                                 : static_cast<const float*>(problem_.weights)[at];
   }
   Rows rows(const Array& array, std::int64_t head) const {
-    const std::int64_t offset =
-        head / problem_.heads * array.batch_stride + head % problem_.heads * array.head_stride;
+    const std::int64_t offset = head / problem_.heads * array.batch_stride + head % problem_.heads * array.head_stride;
     return {static_cast<char*>(array.data) + offset * element_bytes_, array.row_stride};
   }
 
@@ -270,9 +268,7 @@ void attention_forward(const AttentionForward& problem, const Machine& machine, 
                     blocks.scratch_bytes(plan.shape()), plan.slots()};
   const auto head_of = [&](std::int64_t index) { return plan.forward_head(index); };
   const auto rows_of = [&](const Head& head) { return query_block_rows(head.length, head.levels, blocks.block_rows); };
-  const auto blocks_of = [&](const Head& head) {
-    return head.length == 0 ? 0 : divide_up(head.length, rows_of(head));
-  };
+  const auto blocks_of = [&](const Head& head) { return head.length == 0 ? 0 : divide_up(head.length, rows_of(head)); };
   const auto prepare = [&](const Head& head, int piece, void* shared) {
     if (piece == 0) {
       plan.clear(head.out, head.length, problem.length, problem.value_width);

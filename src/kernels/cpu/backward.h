@@ -56,7 +56,8 @@ struct QuerySide {
 
   QuerySide(Arena& arena, const Head& head) : columns(round_up(head.width, lanes<Sum>)) {
     for (int level = 0; level < head.levels; ++level) {
-      q[level] = BothFactors<Math>(arena, head.q[level], static_cast<E*>(nullptr), head.level_length(level), head.width);
+      q[level] =
+          BothFactors<Math>(arena, head.q[level], static_cast<E*>(nullptr), head.level_length(level), head.width);
       dq[level] = arena.take<Sum>((head.level_length(level) + 2) * columns);
     }
     grad_out = BothFactors<Math>(arena, head.grad_out, static_cast<E*>(nullptr), head.length, head.value_width);
@@ -130,7 +131,9 @@ template <class Sum, bool Coarser>
 struct Probabilities {
   WeightedScores<Sum, Coarser> scores;
   const Sum* lse;
-  HKT_INLINE Probabilities at(std::int64_t row, std::int64_t column) const { return {scores.at(row, column), lse + row}; }
+  HKT_INLINE Probabilities at(std::int64_t row, std::int64_t column) const {
+    return {scores.at(row, column), lse + row};
+  }
   template <int Rows, int Vectors>
   HKT_INLINE void operator()(Vector<Sum> (&sums)[Rows][Vectors]) const {
 #pragma GCC unroll 16
@@ -222,8 +225,8 @@ HKT_INLINE void narrow_rows(ScoreBuffer<typename Math::Sum> sums, int rows, int 
 
 // Probabilities and score gradients of rows [row, row + rows): computed, masked, zero-padded to whole blocks.
 template <class Math>
-void gradient_strip_rows(const Head& head, const Tile& tile, int row, int rows, const Left<Math>* q, Left<Math> grad_out,
-                         const typename Math::Sum* weights, const typename Math::Sum* lse,
+void gradient_strip_rows(const Head& head, const Tile& tile, int row, int rows, const Left<Math>* q,
+                         Left<Math> grad_out, const typename Math::Sum* weights, const typename Math::Sum* lse,
                          const typename Math::Sum* delta, ScoreBuffer<typename Math::Sum> p,
                          ScoreBuffer<typename Math::Sum> ds, const BackwardScratch<Math>& s) {
   using Sum = typename Math::Sum;
@@ -454,7 +457,8 @@ void compute_backward(const Head& head, Block keys, void* memory, void* scratch,
                            s.dk[level]);
     turn.wait(block);
     for (int level = 0; level < head.levels; ++level)
-      multiply_for_queries<Math>(tile, level, s.gradient[level], key_rows<Math, E>(head, keys, level, s), shared.columns,
+      multiply_for_queries<Math>(tile, level, s.gradient[level], key_rows<Math, E>(head, keys, level, s),
+                                 shared.columns,
                                  AddTo<Sum>{shared.dq[level] + (first >> level) * shared.columns, shared.columns,
                                             all_rows && keys.first == 0});
     if (keys.first + columns == seen)

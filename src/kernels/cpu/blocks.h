@@ -23,10 +23,14 @@ Blocks make_blocks() {
 
 inline Blocks make_plain_blocks(Element element) {
   switch (element) {
-    case Element::float64: return make_blocks<Plain<double>, double>();
-    case Element::bfloat16: return make_blocks<Plain<float>, BFloat16>();
-    case Element::float16: return make_blocks<Plain<float>, Float16>();
-    case Element::float32: break;
+    case Element::float64:
+      return make_blocks<Plain<double>, double>();
+    case Element::bfloat16:
+      return make_blocks<Plain<float>, BFloat16>();
+    case Element::float16:
+      return make_blocks<Plain<float>, Float16>();
+    case Element::float32:
+      break;
   }
   return make_blocks<Plain<float>, float>();
 }

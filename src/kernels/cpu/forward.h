@@ -20,7 +20,8 @@ struct KeySide {
       : value_stride(round_up(head.value_width, lanes<Word>)),
         values_in_place(usable_in_place<Word, E>(head.v, head.length, head.value_width)) {
     for (int level = 0; level < head.levels; ++level)
-      panels[level] = arena.take<Word>(panel_words<Math>(head.level_length(level), head.width, key_panels<Math>(level)));
+      panels[level] =
+          arena.take<Word>(panel_words<Math>(head.level_length(level), head.width, key_panels<Math>(level)));
     values = arena.take<Word>(words<Math>(head.length) * value_stride);
     if (!values_in_place) return;
     values = static_cast<Word*>(head.v.data);
@@ -130,9 +131,8 @@ void softmax_strip(const Tile& tile, int row, int rows, int padded, const Forwar
   for (int i = 0; i < rows; i += lanes<Sum>) store(s.rescale + i, exp2<Sum>(load(s.rescale + i)));
   for (int i = 0; i < rows; ++i) {
     Sum* sums = s.row_sums + (row + i) * lanes<Sum>;
-    const Vector<Sum> added =
-        exponentials<Math>(s.scores[0].data + i * stride, tile.visible(0, row + i + 1), padded, s.row_largest[row + i],
-                           s.probabilities + i * s.probability_stride());
+    const Vector<Sum> added = exponentials<Math>(s.scores[0].data + i * stride, tile.visible(0, row + i + 1), padded,
+                                                 s.row_largest[row + i], s.probabilities + i * s.probability_stride());
     store(sums, load(sums) * s.rescale[i] + added);
   }
 }
@@ -173,8 +173,8 @@ void forward_tile(const Head& head, const Tile& tile, const Left<Math>* q, const
     if (visible == 0) continue;
     if (head.levels > 1) {
       const ScoreBuffer<Sum> above = s.scores[1];
-      const WeightedScores<Sum, true> finish{strip.data, strip.stride, above.data + row / 2 * above.stride, above.stride,
-                                             weights[0]};
+      const WeightedScores<Sum, true> finish{strip.data, strip.stride, above.data + row / 2 * above.stride,
+                                             above.stride, weights[0]};
       multiply_scores<Math>(tile, 0, row, rows, depth, q[0], panels[0], finish);
     } else {
       const WeightedScores<Sum, false> finish{strip.data, strip.stride, nullptr, 0, weights[0]};
@@ -188,8 +188,7 @@ void forward_tile(const Head& head, const Tile& tile, const Left<Math>* q, const
       for (int i = 0; i < rows; ++i) s.rescale[i] = 1 / sum<Sum>(load(s.row_sums + (row + i) * lanes<Sum>));
       multiply_rows<Math>(rows, value_columns, steps, p, values, Scale<Sum, true>{rows_out, out.stride, s.rescale});
     } else {
-      multiply_rows<Math>(rows, value_columns, steps, p, values,
-                          RescaleAndAdd<Sum>{rows_out, out.stride, s.rescale});
+      multiply_rows<Math>(rows, value_columns, steps, p, values, RescaleAndAdd<Sum>{rows_out, out.stride, s.rescale});
     }
   }
 }
@@ -253,7 +252,8 @@ void compute_forward(const Head& head, Block queries, const void* shared, void* 
   Sum weights[max_levels];
   for (int level = 0; level < head.levels; ++level) {
     const std::int64_t first = queries.first >> level;
-    const std::int64_t rows = min(head.level_length(level) - first, std::int64_t{(queries.rows + (1 << level) - 1) >> level});
+    const std::int64_t rows =
+        min(head.level_length(level) - first, std::int64_t{(queries.rows + (1 << level) - 1) >> level});
     q[level] = query_rows<Math, E>(head.q[level], first, rows, head.width, s.q[level]);
     weights[level] = static_cast<Sum>(head.weights[level] * log2_e);
   }

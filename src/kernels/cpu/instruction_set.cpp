@@ -17,10 +17,14 @@ InstructionSet best_instruction_set() {
 
 std::string_view name(InstructionSet set) {
   switch (set) {
-    case InstructionSet::portable: return "portable";
-    case InstructionSet::avx2: return "avx2";
-    case InstructionSet::avx512: return "avx512";
-    case InstructionSet::avx512_bf16: return "avx512_bf16";
+    case InstructionSet::portable:
+      return "portable";
+    case InstructionSet::avx2:
+      return "avx2";
+    case InstructionSet::avx512:
+      return "avx512";
+    case InstructionSet::avx512_bf16:
+      return "avx512_bf16";
   }
   return "unknown";
 }

@@ -38,7 +38,8 @@ struct BFloat16Pairs {
   // Of two narrowed vectors: words that pair their lanes, and each stored for itself.
   static HKT_INLINE Vector<Word> interleave_halves(Vector<Word> both) {
     const auto numbers = bits_as<Vector<Number>>(both);
-    return bits_as<Vector<Word>>(interleave_with_second_half(numbers, std::make_integer_sequence<int, lanes<Number>>{}));
+    return bits_as<Vector<Word>>(
+        interleave_with_second_half(numbers, std::make_integer_sequence<int, lanes<Number>>{}));
   }
   static HKT_INLINE void store_halves(Word* first, Word* second, Vector<Word> both) {
     using Half = typename VectorTypes<Word>::Half;
@@ -68,7 +69,7 @@ inline constexpr int max_vectors = HKT_VECTOR_BYTES == 64 ? 4 : 2;
 template <int Vectors>
 inline constexpr int tile_rows = max_vectors == 4 ? (Vectors > 2 ? 6 : 12) : (Vectors > 1 ? 6 : 12);
 template <class Math>
-inline constexpr int panel_width = max_vectors* lanes<typename Math::Sum>;
+inline constexpr int panel_width = max_vectors * lanes<typename Math::Sum>;
 
 template <class Math>
 struct Left {  // A[row][step] is data[row · row_stride + step · depth_stride]
@@ -156,8 +157,8 @@ HKT_INLINE constexpr Panels panels_of(int tile_columns) {
 }
 
 template <class Math, class Finish>
-HKT_INLINE void multiply_panels(int rows, int columns, std::int64_t depth, Left<Math> a, const typename Math::Word* panels,
-                                Panels shape, Finish finish) {
+HKT_INLINE void multiply_panels(int rows, int columns, std::int64_t depth, Left<Math> a,
+                                const typename Math::Word* panels, Panels shape, Finish finish) {
   constexpr int lane_count = lanes<typename Math::Sum>;
   for (int column = 0; column < columns; column += shape.run) {
     const int vectors = (min(shape.run, columns - column) + lane_count - 1) / lane_count;
@@ -242,8 +243,7 @@ struct Scale {
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 16
-      for (int v = 0; v < Vectors; ++v)
-        store(out + r * stride + v * lanes<Sum>, sums[r][v] * factor[PerRow ? r : 0]);
+      for (int v = 0; v < Vectors; ++v) store(out + r * stride + v * lanes<Sum>, sums[r][v] * factor[PerRow ? r : 0]);
   }
 };
 

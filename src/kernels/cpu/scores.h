@@ -50,8 +50,8 @@ struct WeightedScores {
   std::int64_t coarse_stride;
   Sum weight;
   HKT_INLINE WeightedScores at(std::int64_t row, std::int64_t column) const {
-    return {out + row * stride + column, stride,
-            Coarser ? coarse + row / 2 * coarse_stride + column / 2 : coarse, coarse_stride, weight};
+    return {out + row * stride + column, stride, Coarser ? coarse + row / 2 * coarse_stride + column / 2 : coarse,
+            coarse_stride, weight};
   }
   HKT_INLINE Vector<Sum> coarse_at(int row, int v) const {
     if constexpr (Coarser) return load_twice(coarse + row / 2 * coarse_stride + v * (lanes<Sum> / 2));
@@ -80,7 +80,8 @@ template <class Math, class Finish>
 HKT_INLINE void multiply_scores(const Tile& tile, int level, int row, int rows, std::int64_t depth, Left<Math> q,
                                 const typename Math::Word* panels, Finish finish) {
   multiply_panels<Math>(rows, tile.visible(level, row + rows), depth,
-                        Left<Math>{q.data + row * q.row_stride, q.row_stride, 1}, panels, key_panels<Math>(level), finish);
+                        Left<Math>{q.data + row * q.row_stride, q.row_stride, 1}, panels, key_panels<Math>(level),
+                        finish);
 }
 
 // All levels but the finest. q[l] begins at the tile's first query, panels[l] at its first key.

@@ -76,14 +76,20 @@ inline constexpr int all_lanes = -1;
 template <class T>
 HKT_INLINE Vector<T> larger(Vector<T> a, Vector<T> b) {
 #if HKT_VECTOR_BYTES == 64 && defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4) return bits_as<Vector<T>>(_mm512_maskz_max_ps(all_lanes, bits_as<__m512>(a), bits_as<__m512>(b)));
-  else return bits_as<Vector<T>>(_mm512_maskz_max_pd(all_lanes, bits_as<__m512d>(a), bits_as<__m512d>(b)));
+  if constexpr (sizeof(T) == 4)
+    return bits_as<Vector<T>>(_mm512_maskz_max_ps(all_lanes, bits_as<__m512>(a), bits_as<__m512>(b)));
+  else
+    return bits_as<Vector<T>>(_mm512_maskz_max_pd(all_lanes, bits_as<__m512d>(a), bits_as<__m512d>(b)));
 #elif HKT_VECTOR_BYTES == 32 && defined(__AVX__)
-  if constexpr (sizeof(T) == 4) return bits_as<Vector<T>>(_mm256_max_ps(bits_as<__m256>(a), bits_as<__m256>(b)));
-  else return bits_as<Vector<T>>(_mm256_max_pd(bits_as<__m256d>(a), bits_as<__m256d>(b)));
+  if constexpr (sizeof(T) == 4)
+    return bits_as<Vector<T>>(_mm256_max_ps(bits_as<__m256>(a), bits_as<__m256>(b)));
+  else
+    return bits_as<Vector<T>>(_mm256_max_pd(bits_as<__m256d>(a), bits_as<__m256d>(b)));
 #elif HKT_VECTOR_BYTES == 16 && defined(__SSE2__)
-  if constexpr (sizeof(T) == 4) return bits_as<Vector<T>>(_mm_max_ps(bits_as<__m128>(a), bits_as<__m128>(b)));
-  else return bits_as<Vector<T>>(_mm_max_pd(bits_as<__m128d>(a), bits_as<__m128d>(b)));
+  if constexpr (sizeof(T) == 4)
+    return bits_as<Vector<T>>(_mm_max_ps(bits_as<__m128>(a), bits_as<__m128>(b)));
+  else
+    return bits_as<Vector<T>>(_mm_max_pd(bits_as<__m128d>(a), bits_as<__m128d>(b)));
 #else
   return a > b ? a : b;
 #endif
@@ -106,8 +112,8 @@ HKT_INLINE T sum(Vector<T> v) {
 }
 template <class T>
 HKT_INLINE T largest(Vector<T> v) {
-  return reduce<T, lanes<T>>(v, [](auto a, auto b) { return a > b ? a : b; },
-                             std::make_integer_sequence<int, lanes<T> / 2>{});
+  return reduce<T, lanes<T>>(
+      v, [](auto a, auto b) { return a > b ? a : b; }, std::make_integer_sequence<int, lanes<T> / 2>{});
 }
 
 // Half a vector at p, every number twice.
