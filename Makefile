@@ -44,6 +44,7 @@ test: build
 
 bench: build
 	build/hkt_bench --out results/bench-cpu
+	scripts/update-tables
 
 sanitize: setup
 	cmake --preset asan-ubsan -DHKT_PYTHON=$(python)

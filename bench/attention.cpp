@@ -133,7 +133,7 @@ Table attention_shapes(bool quick) {
                "to materialised", "bf16 to float32"});
   std::vector<Shape> shapes = {{64, 4, 16, 32},  {64, 4, 32, 32},  {64, 4, 48, 32},   {64, 4, 128, 32},
                                {4, 4, 1024, 32}, {1, 8, 4096, 64}, {1, 4, 4096, 128}, {1, 1, 4096, 64}};
-  if (quick) shapes = {{64, 4, 16, 32}, {64, 4, 48, 32}, {4, 4, 1024, 32}};
+  if (quick) shapes = {{64, 4, 48, 32}, {4, 4, 1024, 32}, {1, 4, 2048, 64}, {1, 4, 2048, 128}};
   for (const Shape& s : shapes)
     for (const bool causal : {false, true})
       for (const bool backward : {false, true}) {

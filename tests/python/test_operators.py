@@ -245,3 +245,23 @@ def test_bad_lengths_are_refused(lengths):
 def test_bad_downsample_is_refused(x, weight, message):
     with pytest.raises((RuntimeError, ValueError), match=message):
         downsample(x, weight)
+
+
+# Derivatives
+
+
+@pytest.mark.parametrize("options", [dict(), dict(causal=True), dict(lengths=torch.tensor([5, 0]), scale=0.4)])
+def test_attention_gradients_are_those_of_finite_differences(options):
+    q, k, v, weights = plain.inputs(length=7, dtype=torch.float64, grad=True)
+    levels = len(q)
+
+    def forward(*flat):
+        return attention(flat[:levels], flat[levels:2 * levels], flat[-2], flat[-1], **options)[0]
+
+    assert torch.autograd.gradcheck(forward, tensors(q, k, v, weights))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 4), (2, 4)], ids=["dense", "depthwise"])
+def test_downsample_gradients_are_those_of_finite_differences(shape):
+    x = torch.randn(2, 7, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(downsample, (x, torch.randn(shape, dtype=torch.float64, requires_grad=True)))

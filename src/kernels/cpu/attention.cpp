@@ -109,9 +109,14 @@ class Plan {
     for (int level = 0; level < head.levels; ++level) {
       fetch(head.q[level], head.level_length(level), head.width);
       fetch(head.k[level], head.level_length(level), head.width);
+      if (head.grad_out.data) {
+        fetch<1>(head.grad_q[level], head.level_length(level), head.width);
+        fetch<1>(head.grad_k[level], head.level_length(level), head.width);
+      }
     }
     fetch(head.v, head.length, head.value_width);
     if (!head.grad_out.data) return;
+    fetch<1>(head.grad_v, head.length, head.value_width);
     fetch(head.grad_out, head.length, head.value_width);
     fetch(head.out, head.length, head.value_width);
   }
@@ -130,11 +135,12 @@ class Plan {
   }
 
  private:
+  template <int for_writing = 0>
   void fetch(const Rows& rows, std::int64_t count, int width) const {
     constexpr std::int64_t line = 64;
     for (std::int64_t row = 0; row < count; ++row) {
       const char* data = static_cast<const char*>(rows.data) + row * rows.stride * element_bytes_;
-      for (std::int64_t byte = 0; byte < width * element_bytes_; byte += line) __builtin_prefetch(data + byte);
+      for (std::int64_t byte = 0; byte < width * element_bytes_; byte += line) __builtin_prefetch(data + byte, for_writing);
     }
   }
 
