@@ -2,10 +2,24 @@
 //   hkt_bench [--quick] [--out NAME]     writes NAME.json and NAME.md (default: nothing is written)
 #include <torch/torch.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 
 #include "harness.h"
+
+namespace {
+
+// What was typed, with the variables that limit the instruction sets of torch and its libraries.
+std::string command_line(int count, char** arguments) {
+  std::string line;
+  for (const char* variable : {"ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA"})
+    if (const char* value = std::getenv(variable)) line += std::string(variable) + "=" + value + " ";
+  for (int i = 0; i < count; ++i) line += std::string(i > 0 ? " " : "") + arguments[i];
+  return line;
+}
+
+}  // namespace
 
 int main(int count, char** arguments) {
   bool quick = false;
@@ -34,10 +48,11 @@ int main(int count, char** arguments) {
     tables.push_back(measure(quick));
   if (out.empty()) return 0;
 
-  nlohmann::json all = {{"command", "make bench"}, {"where", where}, {"tables", nlohmann::json::array()}};
+  nlohmann::json all = {
+      {"command", command_line(count, arguments)}, {"where", where}, {"tables", nlohmann::json::array()}};
   std::ofstream markdown(out + ".md");
-  markdown << "Written by `make bench`: commit " << where["commit"].get<std::string>() << ", "
-           << where["processor"].get<std::string>() << ", " << where["threads"] << " threads, "
+  markdown << "Written by `" << command_line(count, arguments) << "`: commit " << where["commit"].get<std::string>()
+           << ", " << where["processor"].get<std::string>() << ", " << where["threads"] << " threads, "
            << where["instruction_set"].get<std::string>() << ", torch " << where["torch"].get<std::string>() << ", "
            << where["date"].get<std::string>() << ".\n";
   for (const auto& table : tables) {
