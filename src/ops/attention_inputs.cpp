@@ -1,5 +1,7 @@
 #include "attention_inputs.h"
 
+#include <ostream>
+
 #include "hkt/kernels.h"
 
 namespace hkt::ops {
@@ -11,8 +13,17 @@ bool is_supported(at::ScalarType type) {
   return type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf;
 }
 
-// `name` and `index` are joined only when there is something to say.
-void check_kind(const at::Tensor& tensor, const char* name, int64_t rank, const at::Tensor& v) {
+// An argument's name, spelt out only when there is something to say of it.
+struct Name {
+  const char* text;
+  std::optional<size_t> level = {};
+};
+std::ostream& operator<<(std::ostream& out, const Name& name) {
+  out << name.text;
+  return name.level ? out << "[" << *name.level << "]" : out;
+}
+
+void check_kind(const at::Tensor& tensor, const Name& name, int64_t rank, const at::Tensor& v) {
   TORCH_CHECK(tensor.defined(), "hkt::attention: ", name, " is missing");
   TORCH_CHECK(tensor.layout() == at::kStrided, "hkt::attention: ", name, " is ", tensor.layout(),
               "; only dense (strided) tensors are allowed");
@@ -23,8 +34,8 @@ void check_kind(const at::Tensor& tensor, const char* name, int64_t rank, const 
 
 void check_level(const at::Tensor& tensor, const char* list, size_t level, const at::Tensor& v,
                  const c10::SymInt& width) {
-  const std::string name = c10::str(list, "[", level, "]");
-  check_kind(tensor, name.c_str(), 4, v);
+  const Name name{list, level};
+  check_kind(tensor, name, 4, v);
   TORCH_CHECK(tensor.scalar_type() == v.scalar_type(), "hkt::attention: ", name, " is ", tensor.scalar_type(),
               ", v is ", v.scalar_type(), "; q, k and v must have one type");
   const c10::SymInt step = int64_t{1} << level;
@@ -53,10 +64,10 @@ void check_attention_inputs(at::TensorList q, at::TensorList k, const at::Tensor
   TORCH_CHECK(levels >= 1 && levels <= kernels::max_levels, "hkt::attention: q has ", levels,
               " levels, must have 1 to ", kernels::max_levels);
   TORCH_CHECK(k.size() == levels, "hkt::attention: k has ", k.size(), " levels, q has ", levels);
-  check_kind(v, "v", 4, v);
+  check_kind(v, {"v"}, 4, v);
   TORCH_CHECK(is_supported(v.scalar_type()), "hkt::attention: v is ", v.scalar_type(),
               ", must be float32, float64, bfloat16 or float16");
-  check_kind(q[0], "q[0]", 4, v);
+  check_kind(q[0], {"q[0]"}, 4, v);
   const c10::SymInt width = q[0].sym_size(3);
   TORCH_CHECK(width >= 1 && width <= kernels::max_width, "hkt::attention: q[0] has width ", width, ", must be 1 to ",
               kernels::max_width);
@@ -66,14 +77,14 @@ void check_attention_inputs(at::TensorList q, at::TensorList k, const at::Tensor
     check_level(q[level], "q", level, v, width);
     check_level(k[level], "k", level, v, width);
   }
-  check_kind(weights, "weights", 2, v);
+  check_kind(weights, {"weights"}, 2, v);
   TORCH_CHECK(weights.sym_size(0) == v.sym_size(1) && weights.sym_size(1) == static_cast<int64_t>(levels),
               "hkt::attention: weights is ", weights.sym_sizes(), ", must be [heads, levels] = [", v.sym_size(1), ", ",
               levels, "]");
   TORCH_CHECK(weights.scalar_type() == weight_type(v.scalar_type()), "hkt::attention: weights is ",
               weights.scalar_type(), ", must be ", weight_type(v.scalar_type()), " when v is ", v.scalar_type());
   if (lengths) {
-    check_kind(*lengths, "lengths", 1, v);
+    check_kind(*lengths, {"lengths"}, 1, v);
     TORCH_CHECK(lengths->scalar_type() == at::kLong, "hkt::attention: lengths is ", lengths->scalar_type(),
                 ", must be int64");
     TORCH_CHECK(lengths->sym_size(0) == v.sym_size(0), "hkt::attention: lengths has ", lengths->sym_size(0),
@@ -84,12 +95,12 @@ void check_attention_inputs(at::TensorList q, at::TensorList k, const at::Tensor
 void check_attention_gradient(const at::Tensor& grad_out, const at::Tensor& v, const at::Tensor& out,
                               const at::Tensor& lse) {
   for (const auto& [tensor, name] : {std::pair{grad_out, "grad_out"}, std::pair{out, "out"}}) {
-    check_kind(tensor, name, 4, v);
+    check_kind(tensor, {name}, 4, v);
     TORCH_CHECK(tensor.sym_sizes() == v.sym_sizes() && tensor.scalar_type() == v.scalar_type(),
                 "hkt::attention: ", name, " is ", tensor.scalar_type(), " ", tensor.sym_sizes(), ", must be as v, ",
                 v.scalar_type(), " ", v.sym_sizes());
   }
-  check_kind(lse, "lse", 3, v);
+  check_kind(lse, {"lse"}, 3, v);
   TORCH_CHECK(lse.sym_sizes() == v.sym_sizes().slice(0, 3) && lse.scalar_type() == weight_type(v.scalar_type()),
               "hkt::attention: lse is ", lse.scalar_type(), " ", lse.sym_sizes(), ", must be ",
               weight_type(v.scalar_type()), " ", v.sym_sizes().slice(0, 3));
