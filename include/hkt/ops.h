@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <string>
 #include <tuple>
 
 #include "hkt/export.h"
@@ -21,5 +22,8 @@ HKT_EXPORT std::tuple<at::Tensor, at::Tensor> attention(at::TensorList q, at::Te
 // Causal downsampling by two: y[m] = Σ_r x[2m − r] · weight[r].
 //   x  [B, T, d]      weight  [K, d, d] (dense) or [K, d] (depthwise)      returns  [B, ceil(T / 2), d]
 HKT_EXPORT at::Tensor downsample(const at::Tensor& x, const at::Tensor& weight);
+
+// The instruction set whose kernels run here: the machine's best, limited by torch's own ATEN_CPU_CAPABILITY.
+HKT_EXPORT std::string cpu_kernels();
 
 }  // namespace hkt

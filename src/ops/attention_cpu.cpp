@@ -1,14 +1,15 @@
 // hkt::attention on the CPU: tensors to raw pointers and strides, torch's thread pool to the kernels.
 #include <ATen/ATen.h>
-#include <ATen/ExpandUtils.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <torch/library.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "attention_inputs.h"
 #include "hkt/kernels.h"
+#include "hkt/ops.h"
 
 namespace hkt::ops {
 namespace {
@@ -113,43 +114,18 @@ at::Tensor workspace_for(const Problem& problem, const kernels::cpu::Machine& ma
   return at::empty({kernels::cpu::workspace_bytes(problem, machine)}, at::kByte);
 }
 
-int64_t bytes_of(at::TensorList tensors) {
-  int64_t bytes = 0;
-  for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
-  return bytes;
-}
-
-// Gradients laid out as empty_attention_gradients lays them out, but in one allocation: for short sequences, many of middling
-// size go back to the system each time, and the page faults cost more than the kernel. glibc keeps pieces up to this size.
-constexpr int64_t most_kept_bytes = int64_t{32} << 20;
-AttentionGradients gradients_in_one_allocation(at::TensorList q, at::TensorList k, const at::Tensor& v,
-                                               const at::Tensor& weights) {
-  constexpr int64_t alignment = 64;
-  const auto strides_of = [](const at::Tensor& like) {
-    if (like.stride(-1) != 1) return at::infer_dense_strides(like.sizes(), c10::contiguous_strides(like.sizes()));
-    return like.is_non_overlapping_and_dense() ? like.strides().vec()
-                                               : at::infer_dense_strides(like.sizes(), like.strides());
-  };
-  const auto padded_bytes = [](const at::Tensor& like) {
-    return (static_cast<int64_t>(like.nbytes()) + alignment - 1) / alignment * alignment;
-  };
-  int64_t bytes = padded_bytes(v);
-  for (const auto list : {q, k})
-    for (const at::Tensor& level : list) bytes += padded_bytes(level);
-  const at::Tensor memory = at::empty({bytes}, at::kByte);
-  auto* next = static_cast<char*>(memory.data_ptr());
-  const auto take = [&](const at::Tensor& like) {
-    char* data = next;
-    next += padded_bytes(like);
-    return at::from_blob(data, like.sizes(), strides_of(like), [memory](void*) {}, like.options());
-  };
-  AttentionGradients gradients;
-  auto& [grad_q, grad_k, grad_v, grad_weights] = gradients;
-  for (const at::Tensor& level : q) grad_q.push_back(take(level));
-  for (const at::Tensor& level : k) grad_k.push_back(take(level));
-  grad_v = take(v);
-  grad_weights = at::empty(weights.sizes(), weights.options());
-  return gradients;
+// The gradients of short sequences are blocks of middling size that come and go with every call. glibc hands the end of its
+// heap back to the system when it exceeds twice the largest block that was ever mapped and freed, and the page faults that
+// follow cost as much as the kernel. One block of the largest size that counts, freed untouched, ends that, as the first
+// large tensor that a program frees does.
+void keep_freed_memory() {
+  static const bool kept = [] {
+    constexpr size_t largest_that_counts = size_t{31} << 20;  // glibc: less than 32 MiB
+    void* volatile block = std::malloc(largest_that_counts);  // volatile: the pair is not to be optimised away
+    std::free(block);
+    return true;
+  }();
+  static_cast<void>(kept);
 }
 
 AttentionOutput attention_cpu(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
@@ -181,9 +157,8 @@ AttentionGradients attention_backward_cpu(const at::Tensor& grad_out, at::Tensor
     std::get<3>(empty).zero_();
     return empty;
   }
-  auto gradients = bytes_of(q) + bytes_of(k) + static_cast<int64_t>(v.nbytes()) <= most_kept_bytes
-                       ? gradients_in_one_allocation(q, k, v, weights)
-                       : empty_attention_gradients(q, k, v, weights);
+  keep_freed_memory();
+  auto gradients = empty_attention_gradients(q, k, v, weights);
   auto& [grad_q, grad_k, grad_v, grad_weights] = gradients;
   const auto dense_q = with_dense_rows(q);
   const auto dense_k = with_dense_rows(k);
@@ -213,3 +188,9 @@ TORCH_LIBRARY_IMPL(hkt, CPU, m) {
 
 }  // namespace
 }  // namespace hkt::ops
+
+namespace hkt {
+
+std::string cpu_kernels() { return std::string(kernels::cpu::name(ops::instruction_set())); }
+
+}  // namespace hkt

@@ -140,7 +140,8 @@ class Plan {
     constexpr std::int64_t line = 64;
     for (std::int64_t row = 0; row < count; ++row) {
       const char* data = static_cast<const char*>(rows.data) + row * rows.stride * element_bytes_;
-      for (std::int64_t byte = 0; byte < width * element_bytes_; byte += line) __builtin_prefetch(data + byte, for_writing);
+      for (std::int64_t byte = 0; byte < width * element_bytes_; byte += line)
+        __builtin_prefetch(data + byte, for_writing);
     }
   }
 

@@ -43,6 +43,12 @@ struct BothFactors {
 // All keys and all queries of a head in one tile: every sum is final as it is made.
 inline bool is_one_tile(const Head& head) { return head.length <= key_columns; }
 
+// Whether gradients go straight from their product to where they belong.
+template <class Sum, class E>
+HKT_INLINE bool written_at_once(const Head& head, const Rows& grad, std::int64_t rows, int width) {
+  return is_one_tile(head) && usable_in_place<Sum, E>(grad, rows, width);
+}
+
 // What all key blocks of a head read (queries, the output's gradient) and add to (dq).
 template <class Math, class E>
 struct QuerySide {
@@ -61,8 +67,8 @@ struct QuerySide {
       dq[level] = arena.take<Sum>((head.level_length(level) + 2) * columns);
     }
     grad_out = BothFactors<Math>(arena, head.grad_out, static_cast<E*>(nullptr), head.length, head.value_width);
-    lse = arena.take<Sum>(head.length + 2);
-    delta = arena.take<Sum>(head.length + 2);
+    lse = arena.take<Sum>(head.length + lanes<Sum>);
+    delta = arena.take<Sum>(head.length + lanes<Sum>);
   }
 };
 
@@ -76,8 +82,8 @@ struct GradientScores {
 
   // `sum_rows` rows of sums are kept, all of them where words are sums.
   GradientScores() = default;
-  GradientScores(Arena& arena, int tile_rows, int sum_rows, int level) {
-    sums = take_scores<typename Math::Sum>(arena, sum_rows, level);
+  GradientScores(Arena& arena, int tile_rows, int sum_rows, int widest, int level) {
+    sums = take_scores<typename Math::Sum>(arena, sum_rows, widest, level);
     if constexpr (Math::numbers_per_word == 1) {
       rows = columns = sums.data;
     } else {
@@ -105,25 +111,25 @@ struct BackwardScratch {
   GradientScores<Math> gradient[max_levels];
 
   BackwardScratch(Arena& arena, const Head& head) {
-    const int rows = largest_query_block(head.levels, backward_rows);
+    const int rows = largest_query_block(head, backward_rows);
+    const int widest = widest_tile(head);
     const std::int64_t columns = round_up(head.width, lanes<Sum>);
     for (int level = 0; level < head.levels; ++level) {
-      const int count = key_columns >> level;
-      key_panels[level] = arena.take<Word>(panel_words<Math>(count, head.width, key_panels_shape(level)));
+      const int count = at_level(widest, level);
+      key_panels[level] = take_panels<Math>(arena, count, head.width, key_panel_shape<Math>(widest, level));
       keys[level] = arena.take<Word>((words<Math>(count) + 1) * columns);
       dk[level] = arena.take<Sum>((count + 2) * columns);
     }
-    value_panels = arena.take<Word>(panel_words<Math>(key_columns, head.value_width, key_panels_shape(0)));
-    dv = arena.take<Sum>((key_columns + 2) * round_up(head.value_width, lanes<Sum>));
+    value_panels = take_panels<Math>(arena, widest, head.value_width, key_panel_shape<Math>(widest, 0));
+    dv = arena.take<Sum>((widest + 2) * round_up(head.value_width, lanes<Sum>));
     const int kept = Math::numbers_per_word == 1 ? rows : strip_rows;
-    probabilities = GradientScores<Math>(arena, rows, kept, 0);
-    gradient[0] = GradientScores<Math>(arena, rows, kept, 0);
+    probabilities = GradientScores<Math>(arena, rows, kept, widest, 0);
+    gradient[0] = GradientScores<Math>(arena, rows, kept, widest, 0);
     for (int level = 1; level < head.levels; ++level) {
-      scores[level] = take_scores<Sum>(arena, rows, level);
-      gradient[level] = GradientScores<Math>(arena, rows, rows, level);
+      scores[level] = take_scores<Sum>(arena, rows, widest, level);
+      gradient[level] = GradientScores<Math>(arena, rows, rows, widest, level);
     }
   }
-  static constexpr Panels key_panels_shape(int level) { return cpu::HKT_CPU_TARGET::key_panels<Math>(level); }
 };
 
 // Finish: probabilities 2^(weighted scores − lse).
@@ -325,19 +331,44 @@ HKT_INLINE void add_to_keys(const Head& head, const Tile& tile, int level, const
   using Sum = typename Math::Sum;
   const std::int64_t columns = round_up(width, lanes<Sum>);
   if constexpr (std::is_same_v<E, Sum>)
-    if (is_one_tile(head) && usable_in_place<Sum, E>(grad, tile.columns_at(level), width))
+    if (written_at_once<Sum, E>(head, grad, tile.columns_at(level), width))
       return multiply_for_keys<Math>(tile, level, left, right, columns,
                                      Scale<Sum, false>{static_cast<E*>(grad.data), grad.stride, &weight});
   multiply_for_keys<Math>(tile, level, left, right, columns, AddTo<Sum>{sums, columns, fresh});
 }
 
-// A finished query block: dq with its weights, and what the weights' own gradient takes from it.
+// dq of a tile: added to the head's sums, or, if the tile is all there is, written out at once where that can be, with what
+// the weights' own gradient takes from it.
+template <class Math, class E>
+HKT_INLINE void add_to_queries(const Head& head, const Tile& tile, int level, std::int64_t first,
+                               const GradientScores<Math>& left, Right<Math> right, bool fresh,
+                               const QuerySide<Math, E>& shared, double* weight_sums) {
+  using Sum = typename Math::Sum;
+  const Rows& grad = head.grad_q[level];
+  if constexpr (std::is_same_v<E, Sum>)
+    if (written_at_once<Sum, E>(head, grad, tile.rows_at(level), head.width)) {
+      const Right<Math> q = shared.q[level].right_from(0);
+      Sum total[lanes<Sum>] = {};
+      multiply_for_queries<Math>(
+          tile, level, left, right, head.width,
+          ScaleAndDot<Sum>{static_cast<E*>(grad.data), grad.stride, static_cast<Sum>(head.weights[level]), q.data,
+                           q.depth_stride, total});
+      weight_sums[level] = sum<Sum>(load(total));
+      return;
+    }
+  multiply_for_queries<Math>(tile, level, left, right, shared.columns,
+                             AddTo<Sum>{shared.dq[level] + (first >> level) * shared.columns, shared.columns, fresh});
+}
+
+// A finished query block, as far as add_to_queries has not written it already: dq with its weights, and what the weights'
+// own gradient takes from it.
 template <class Math, class E>
 void write_queries(const Head& head, Block queries, const QuerySide<Math, E>& shared, double* weight_sums) {
   using Sum = typename Math::Sum;
   for (int level = 0; level < head.levels; ++level) {
     const std::int64_t first = queries.first >> level;
     const std::int64_t rows = (queries.rows + (std::int64_t{1} << level) - 1) >> level;
+    if (written_at_once<Sum, E>(head, head.grad_q[level], rows, head.width)) continue;
     const Sum* dq = shared.dq[level] + first * shared.columns;
     const E* q = static_cast<const E*>(head.q[level].data) + first * head.q[level].stride;
     Vector<Sum> total{};
@@ -348,6 +379,15 @@ void write_queries(const Head& head, Block queries, const QuerySide<Math, E>& sh
     write_rows(dq, shared.columns, rows, head.width, static_cast<Sum>(head.weights[level]),
                static_cast<E*>(head.grad_q[level].data) + first * head.grad_q[level].stride, head.grad_q[level].stride);
   }
+}
+
+// Products of two rows' numbers, summed into a vector.
+template <class E>
+HKT_INLINE auto dot(const E* a, const E* b, int width) {
+  using Sum = typename SumOf<E>::Type;
+  Vector<Sum> total{};
+  for (int i = 0; i < width; i += lanes<Sum>) total += read_vector(a + i, width - i) * read_vector(b + i, width - i);
+  return total;
 }
 
 template <class Math, class E>
@@ -364,13 +404,16 @@ void prepare_backward(const Head& head, int piece, void* memory) {
   const E* grad_out = static_cast<const E*>(head.grad_out.data);
   const E* out = static_cast<const E*>(head.out.data);
   shared.grad_out.pack(grad_out, head.grad_out.stride, head.length, head.value_width);
-  for (std::int64_t row = 0; row < head.length; ++row) {
-    Vector<Sum> total{};
-    for (int i = 0; i < head.value_width; i += lanes<Sum>)
-      total += read_vector(out + row * head.out.stride + i, head.value_width - i) *
-               read_vector(grad_out + row * head.grad_out.stride + i, head.value_width - i);
-    shared.delta[row] = sum<Sum>(total);
-    shared.lse[row] = static_cast<const Sum*>(head.lse)[row] * Sum(log2_e);
+  const Sum* lse = static_cast<const Sum*>(head.lse);
+  for (std::int64_t first = 0; first < head.length; first += lanes<Sum>) {
+    const std::int64_t rows = min<std::int64_t>(lanes<Sum>, head.length - first);
+    Vector<Sum> totals[lanes<Sum>];
+    for (int r = 0; r < lanes<Sum>; ++r) {  // rows beyond the last repeat it
+      const std::int64_t row = first + min<std::int64_t>(r, rows - 1);
+      totals[r] = dot(out + row * head.out.stride, grad_out + row * head.grad_out.stride, head.value_width);
+    }
+    store(shared.delta + first, sums_of<Sum>(totals));
+    store(shared.lse + first, read_vector(lse + first, rows) * Sum(log2_e));
   }
 }
 
@@ -384,13 +427,14 @@ void prepare_keys(const Head& head, Block keys, const BackwardScratch<Math>& s) 
   for (int level = 0; level < head.levels; ++level) {
     const int rows = (keys.rows + (1 << level) - 1) >> level;
     const E* k = static_cast<const E*>(head.k[level].data) + (keys.first >> level) * head.k[level].stride;
-    pack_panels<Math>(k, head.k[level].stride, rows, head.width, key_panels<Math>(level), s.key_panels[level]);
+    pack_panels<Math>(k, head.k[level].stride, rows, head.width, key_panel_shape<Math>(widest_tile(head), level),
+                      s.key_panels[level]);
     if (!usable_in_place<typename Math::Word, E>(head.k[level], rows, head.width))
       pack_right<Math>(k, head.k[level].stride, rows, head.width, s.keys[level], columns);
     if (head.causal && !is_one_tile(head)) clear(s.dk[level], 0, rows * columns);
   }
   pack_panels<Math>(static_cast<const E*>(head.v.data) + keys.first * head.v.stride, head.v.stride, keys.rows,
-                    head.value_width, key_panels<Math>(0), s.value_panels);
+                    head.value_width, key_panel_shape<Math>(widest_tile(head), 0), s.value_panels);
   if (head.causal && !is_one_tile(head)) clear(s.dv, 0, keys.rows * value_columns);
 }
 
@@ -409,17 +453,14 @@ HKT_INLINE Right<Math> key_rows(const Head& head, Block keys, int level, const B
 template <class Math, class E>
 void write_keys(const Head& head, Block keys, const BackwardScratch<Math>& s) {
   using Sum = typename Math::Sum;
-  const auto written = [&](const Rows& grad, int rows, int width) {
-    return is_one_tile(head) && usable_in_place<Sum, E>(grad, rows, width);
-  };
   for (int level = 0; level < head.levels; ++level) {
     const Rows& out = head.grad_k[level];
     const int rows = (keys.rows + (1 << level) - 1) >> level;
-    if (written(out, rows, head.width)) continue;
+    if (written_at_once<Sum, E>(head, out, rows, head.width)) continue;
     write_rows(s.dk[level], round_up(head.width, lanes<Sum>), rows, head.width, static_cast<Sum>(head.weights[level]),
                static_cast<E*>(out.data) + (keys.first >> level) * out.stride, out.stride);
   }
-  if (written(head.grad_v, keys.rows, head.value_width)) return;
+  if (written_at_once<Sum, E>(head, head.grad_v, keys.rows, head.value_width)) return;
   write_rows(s.dv, round_up(head.value_width, lanes<Sum>), keys.rows, head.value_width, Sum(1),
              static_cast<E*>(head.grad_v.data) + keys.first * head.grad_v.stride, head.grad_v.stride);
 }
@@ -442,7 +483,8 @@ void compute_backward(const Head& head, Block keys, void* memory, void* scratch,
     const int rows = static_cast<int>(min<std::int64_t>(block_rows, head.length - first));
     const std::int64_t seen = head.causal ? first + rows : head.length;  // keys that the block's queries can see
     const int columns = static_cast<int>(min<std::int64_t>(keys.rows, seen - keys.first));
-    const Tile tile{rows, columns, static_cast<int>(first - keys.first), head.causal && first < keys.first + columns};
+    const Tile tile{rows, columns, widest_tile(head), static_cast<int>(first - keys.first),
+                    head.causal && first < keys.first + columns};
     Left<Math> q[max_levels];
     for (int level = 0; level < head.levels; ++level) q[level] = shared.q[level].left_from(first >> level);
 
@@ -455,14 +497,12 @@ void compute_backward(const Head& head, Block keys, void* memory, void* scratch,
       add_to_keys<Math, E>(head, tile, level, s.gradient[level], shared.q[level].right_from(first >> level), head.width,
                            head.grad_k[level], static_cast<Sum>(head.weights[level]), all_rows && block == 0,
                            s.dk[level]);
+    double* block_sums = weight_sums + std::int64_t{block} * head.levels;
     turn.wait(block);
     for (int level = 0; level < head.levels; ++level)
-      multiply_for_queries<Math>(tile, level, s.gradient[level], key_rows<Math, E>(head, keys, level, s),
-                                 shared.columns,
-                                 AddTo<Sum>{shared.dq[level] + (first >> level) * shared.columns, shared.columns,
-                                            all_rows && keys.first == 0});
-    if (keys.first + columns == seen)
-      write_queries<Math, E>(head, {first, rows}, shared, weight_sums + std::int64_t{block} * head.levels);
+      add_to_queries<Math, E>(head, tile, level, first, s.gradient[level], key_rows<Math, E>(head, keys, level, s),
+                              all_rows && keys.first == 0, shared, block_sums);
+    if (keys.first + columns == seen) write_queries<Math, E>(head, {first, rows}, shared, block_sums);
     turn.done(block);
   }
   write_keys<Math, E>(head, keys, s);

@@ -20,8 +20,8 @@ struct KeySide {
       : value_stride(round_up(head.value_width, lanes<Word>)),
         values_in_place(usable_in_place<Word, E>(head.v, head.length, head.value_width)) {
     for (int level = 0; level < head.levels; ++level)
-      panels[level] =
-          arena.take<Word>(panel_words<Math>(head.level_length(level), head.width, key_panels<Math>(level)));
+      panels[level] = take_panels<Math>(arena, head.level_length(level), head.width,
+                                        key_panel_shape<Math>(widest_tile(head), level));
     values = arena.take<Word>(words<Math>(head.length) * value_stride);
     if (!values_in_place) return;
     values = static_cast<Word*>(head.v.data);
@@ -42,20 +42,23 @@ struct ForwardScratch {
   Sum* row_sums;  // a vector per row
   Sum* rescale;
 
+  int probability_stride;
+
   ForwardScratch(Arena& arena, const Head& head) {
-    const int rows = largest_query_block(head.levels, forward_rows);
+    const int rows = largest_query_block(head, forward_rows);
+    const int widest = widest_tile(head);
     for (int level = 0; level < head.levels; ++level)
       q[level] = arena.take<Word>(((rows >> level) + 2) * words<Math>(head.width) + lanes<Word>);
-    scores[0] = take_scores<Sum>(arena, strip_rows, 0);
-    for (int level = 1; level < head.levels; ++level) scores[level] = take_scores<Sum>(arena, rows, level);
+    scores[0] = take_scores<Sum>(arena, strip_rows, widest, 0);
+    probability_stride = scores[0].stride / Math::numbers_per_word;
+    for (int level = 1; level < head.levels; ++level) scores[level] = take_scores<Sum>(arena, rows, widest, level);
     probabilities = Math::numbers_per_word == 1 ? reinterpret_cast<Word*>(scores[0].data)
-                                                : arena.take<Word>(strip_rows * probability_stride());
+                                                : arena.take<Word>(strip_rows * probability_stride);
     out = arena.take<Sum>((rows + 2) * round_up(head.value_width, lanes<Sum>));
     row_largest = arena.take<Sum>(rows + lanes<Sum>);
     row_sums = arena.take<Sum>(rows * lanes<Sum>);
     rescale = arena.take<Sum>(strip_rows + lanes<Sum>);
   }
-  static constexpr int probability_stride() { return score_stride(0) / Math::numbers_per_word; }
 };
 
 template <class Sum>
@@ -132,7 +135,7 @@ void softmax_strip(const Tile& tile, int row, int rows, int padded, const Forwar
   for (int i = 0; i < rows; ++i) {
     Sum* sums = s.row_sums + (row + i) * lanes<Sum>;
     const Vector<Sum> added = exponentials<Math>(s.scores[0].data + i * stride, tile.visible(0, row + i + 1), padded,
-                                                 s.row_largest[row + i], s.probabilities + i * s.probability_stride());
+                                                 s.row_largest[row + i], s.probabilities + i * s.probability_stride);
     store(sums, load(sums) * s.rescale[i] + added);
   }
 }
@@ -181,7 +184,7 @@ void forward_tile(const Head& head, const Tile& tile, const Left<Math>* q, const
       multiply_scores<Math>(tile, 0, row, rows, depth, q[0], panels[0], finish);
     }
     softmax_strip<Math>(tile, row, rows, visible, s);
-    const Left<Math> p{s.probabilities, s.probability_stride(), 1};
+    const Left<Math> p{s.probabilities, s.probability_stride, 1};
     const AllSteps steps{words<Math>(visible)};
     Sum* rows_out = out.data + row * out.stride;
     if (out.one_tile) {
@@ -233,7 +236,7 @@ void prepare_forward(const Head& head, int piece, void* shared) {
   const KeySide<Math, E> keys(arena, head);
   if (piece < head.levels)
     pack_panels<Math>(static_cast<const E*>(head.k[piece].data), head.k[piece].stride, head.level_length(piece),
-                      head.width, key_panels<Math>(piece), keys.panels[piece]);
+                      head.width, key_panel_shape<Math>(widest_tile(head), piece), keys.panels[piece]);
   else if (!keys.values_in_place)
     pack_right<Math>(static_cast<const E*>(head.v.data), head.v.stride, head.length, head.value_width, keys.values,
                      keys.value_stride);
@@ -261,11 +264,12 @@ void compute_forward(const Head& head, Block queries, const void* shared, void* 
   const auto out = start_output<Math, E>(head, queries, end <= key_columns, s);
   for (std::int64_t first = 0; first < end; first += key_columns) {
     const int columns = static_cast<int>(min<std::int64_t>(key_columns, end - first));
-    const Tile tile{queries.rows, columns, static_cast<int>(queries.first - first),
+    const Tile tile{queries.rows, columns, widest_tile(head), static_cast<int>(queries.first - first),
                     head.causal && queries.first < first + columns};
     const Word* panels[max_levels];
     for (int level = 0; level < head.levels; ++level)
-      panels[level] = keys.panels[level] + panel_words<Math>(first >> level, head.width, key_panels<Math>(level));
+      panels[level] =
+          keys.panels[level] + panel_words<Math>(first >> level, head.width, key_panel_shape<Math>(tile.widest, level));
     const Right<Math> values{keys.values + words<Math>(first) * keys.value_stride, keys.value_stride};
     forward_tile<Math>(head, tile, q, panels, values, weights, out, s);
   }

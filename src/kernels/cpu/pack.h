@@ -69,20 +69,33 @@ void pack_right(const E* rows, std::int64_t row_stride, std::int64_t count, int 
     }
 }
 
-// One square of a panel: up to `lanes` rows, of which `numbers` numbers are left, as columns.
-template <class Math, bool WholeWords, class E>
-HKT_INLINE void pack_square(const E* rows, std::int64_t row_stride, std::int64_t count, std::int64_t numbers,
-                            typename Math::Word* panel, std::int64_t stride) {
+// One vector of numbers from each of up to `Rows` rows, of which `numbers` are left, as columns of a panel: `lanes` rows
+// fill vectors, fewer make a panel that is `Rows` columns wide.
+template <class Math, int Rows, bool WholeWords, class E>
+HKT_INLINE void pack_block(const E* rows, std::int64_t row_stride, std::int64_t count, std::int64_t numbers,
+                           typename Math::Word* panel, std::int64_t stride) {
   using Word = typename Math::Word;
   constexpr int step = lanes<Word>;
-  Vector<Word> square[step];
+  Vector<Word> block[Rows];
 #pragma GCC unroll 16
-  for (int i = 0; i < step; ++i)  // columns beyond the last row are never looked at; they repeat it
-    square[i] = read_words<Math>(rows + min<std::int64_t>(i, count - 1) * row_stride,
-                                 WholeWords ? step * Math::numbers_per_word : numbers);
-  transpose<Word>(square);
-  const std::int64_t valid = WholeWords ? step : words<Math>(numbers);
-  for (std::int64_t i = 0; i < valid; ++i) store(panel + i * stride, square[i]);
+  for (int i = 0; i < Rows; ++i)  // columns beyond the last row are never looked at; they repeat it
+    block[i] = read_words<Math>(rows + min<std::int64_t>(i, count - 1) * row_stride,
+                                WholeWords ? step * Math::numbers_per_word : numbers);
+  transpose<Word>(block);
+  const std::int64_t valid = WholeWords ? Rows : (words<Math>(numbers) * Rows + step - 1) / step;
+  for (std::int64_t i = 0; i < valid; ++i) store(panel + i * (Rows == step ? stride : step), block[i]);
+}
+
+// Up to `Rows` rows.
+template <class Math, int Rows, class E>
+HKT_INLINE void pack_columns(const E* rows, std::int64_t row_stride, std::int64_t count, int width,
+                             typename Math::Word* panel, std::int64_t stride) {
+  constexpr int step = lanes<typename Math::Word>;
+  constexpr int numbers = step * Math::numbers_per_word;
+  int first = 0;
+  for (; first + numbers <= width; first += numbers, panel += step * stride)
+    pack_block<Math, Rows, true>(rows + first, row_stride, count, numbers, panel, stride);
+  if (first < width) pack_block<Math, Rows, false>(rows + first, row_stride, count, width - first, panel, stride);
 }
 
 // Rows as the columns of a right factor, in panels.
@@ -90,22 +103,29 @@ template <class Math, class E>
 void pack_panels(const E* rows, std::int64_t row_stride, std::int64_t count, int width, Panels shape,
                  typename Math::Word* panel) {
   constexpr int step = lanes<typename Math::Word>;
-  constexpr int numbers = step * Math::numbers_per_word;
+  constexpr int quarter = max(1, step / 4);
   const std::int64_t depth = words<Math>(width);
-  for (std::int64_t run = 0; run < count; run += shape.run, panel += shape.stride * depth)
-    for (std::int64_t row = run; row < min(count, run + shape.run); row += step) {
-      const E* from = rows + row * row_stride;
-      typename Math::Word* to = panel + (row - run);
-      const std::int64_t left = min(count, run + shape.run) - row;
-      int first = 0;
-      for (; first + numbers <= width; first += numbers, to += step * shape.stride)
-        pack_square<Math, true>(from + first, row_stride, left, numbers, to, shape.stride);
-      if (first < width) pack_square<Math, false>(from + first, row_stride, left, width - first, to, shape.stride);
-    }
+  for (std::int64_t run = 0; run < count; run += shape.run, panel += shape.stride * depth) {
+    const std::int64_t end = min(count, run + shape.run);
+    const E* from = rows + run * row_stride;
+    if (shape.stride == quarter)
+      pack_columns<Math, quarter>(from, row_stride, end - run, width, panel, shape.stride);
+    else if (shape.stride == step / 2)
+      pack_columns<Math, step / 2>(from, row_stride, end - run, width, panel, shape.stride);
+    else
+      for (std::int64_t row = run; row < end; row += step)
+        pack_columns<Math, step>(rows + row * row_stride, row_stride, end - row, width, panel + (row - run),
+                                 shape.stride);
+  }
 }
 template <class Math>
 std::int64_t panel_words(std::int64_t count, int width, Panels shape) {
   return (count + shape.run - 1) / shape.run * shape.stride * words<Math>(width);
+}
+// The last panel may be read and written as whole vectors: some room behind it.
+template <class Math>
+typename Math::Word* take_panels(Arena& arena, std::int64_t count, int width, Panels shape) {
+  return arena.take<typename Math::Word>(panel_words<Math>(count, width, shape) + lanes<typename Math::Word>);
 }
 
 template <class Sum>

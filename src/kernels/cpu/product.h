@@ -83,9 +83,13 @@ struct Right {  // row `step` of B begins at data[step · depth_stride]
   std::int64_t depth_stride;
 };
 
-// Out of line on purpose: inlined into its callers GCC spills the accumulators.
+// Out of line on purpose: inlined into its callers GCC spills the accumulators. Its arguments are six numbers in registers
+// and a reference: passed by value, a struct would be stored field by field and copied as a vector, and such a load waits
+// until every store before it has reached the cache.
 template <class Math, int Rows, int Vectors, class Finish>
-[[gnu::noinline]] void multiply_tile(std::int64_t depth, Left<Math> a, Right<Math> b, Finish finish) {
+[[gnu::noinline]] void multiply_tile(std::int64_t depth, const typename Math::Word* a, std::int64_t a_row_stride,
+                                     std::int64_t a_depth_stride, const typename Math::Word* b,
+                                     std::int64_t b_depth_stride, const Finish& finish) {
   using Sum = typename Math::Sum;
   Vector<Sum> sums[Rows][Vectors];
 #pragma GCC unroll 16
@@ -95,20 +99,20 @@ template <class Math, int Rows, int Vectors, class Finish>
   for (std::int64_t step = 0; step < depth; ++step) {
     Vector<typename Math::Word> row[Vectors];
 #pragma GCC unroll 16
-    for (int v = 0; v < Vectors; ++v) row[v] = load(b.data + v * lanes<Sum>);
+    for (int v = 0; v < Vectors; ++v) row[v] = load(b + v * lanes<Sum>);
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) {
-      const typename Math::Word left = a.data[r * a.row_stride];
+      const typename Math::Word left = a[r * a_row_stride];
 #pragma GCC unroll 16
       for (int v = 0; v < Vectors; ++v) sums[r][v] = Math::multiply_add(left, row[v], sums[r][v]);
     }
-    a.data += a.depth_stride;
-    b.data += b.depth_stride;
+    a += a_depth_stride;
+    b += b_depth_stride;
   }
   finish.template operator()<Rows, Vectors>(sums);
 }
 
-inline constexpr int fewer_rows(int rows) { return rows > 6 ? 6 : rows > 4 ? 4 : 2; }
+inline constexpr int fewer_rows(int rows) { return rows > 8 ? 8 : rows > 4 ? 4 : 2; }
 
 // The steps of depth that rows [row, row + rows) need: all of them, or those on one side of a diagonal.
 struct Steps {
@@ -126,10 +130,13 @@ HKT_INLINE void multiply_column(int row, int rows, Range range, Left<Math> a, Ri
   for (; row + Rows <= rows + (Rows == 2); row += Rows) {
     const Steps steps = range(row, Rows);
     if (steps.first >= steps.last) continue;
-    multiply_tile<Math, Rows, Vectors>(
-        steps.last - steps.first,
-        Left<Math>{a.data + row * a.row_stride + steps.first * a.depth_stride, a.row_stride, a.depth_stride},
-        Right<Math>{b.data + steps.first * b.depth_stride, b.depth_stride}, finish.at(row, 0));
+    // Every other tile goes backwards through the depth: what it begins with is what the last one left in the cache.
+    const bool forwards = row / Rows % 2 == 0;
+    const std::int64_t start = forwards ? steps.first : steps.last - 1;
+    const std::int64_t direction = forwards ? 1 : -1;
+    multiply_tile<Math, Rows, Vectors>(steps.last - steps.first, a.data + row * a.row_stride + start * a.depth_stride,
+                                       a.row_stride, direction * a.depth_stride, b.data + start * b.depth_stride,
+                                       direction * b.depth_stride, finish.at(row, 0));
   }
   if constexpr (Rows > 2) multiply_column<Math, fewer_rows(Rows), Vectors>(row, rows, range, a, b, finish);
 }
@@ -144,7 +151,8 @@ HKT_INLINE void multiply_columns(int vectors, int rows, Range range, Left<Math> 
   multiply_column<Math, tile_rows<1>, 1>(0, rows, range, a, b, finish);
 }
 
-// B packed in panels: for each run of `run` columns [depth][stride], stride being the run rounded up to whole vectors.
+// B packed in panels: for each run of `run` columns [depth][stride], stride being the run rounded up to whole vectors, or
+// to a half or a quarter of one: the other lanes then compute with what lies behind, and are never looked at.
 // A run never crosses a tile of keys, which at the coarse levels holds fewer columns than registers do.
 struct Panels {
   int run;
@@ -152,8 +160,11 @@ struct Panels {
 };
 template <class Math>
 HKT_INLINE constexpr Panels panels_of(int tile_columns) {
+  constexpr int lane_count = lanes<typename Math::Sum>;
   const int run = min(panel_width<Math>, tile_columns);
-  return {run, static_cast<int>(round_up(run, lanes<typename Math::Sum>))};
+  for (int part = max(1, lane_count / 4); part < lane_count; part *= 2)
+    if (run <= part) return {run, part};
+  return {run, static_cast<int>(round_up(run, lane_count))};
 }
 
 template <class Math, class Finish>
@@ -244,6 +255,35 @@ struct Scale {
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 16
       for (int v = 0; v < Vectors; ++v) store(out + r * stride + v * lanes<Sum>, sums[r][v] * factor[PerRow ? r : 0]);
+  }
+};
+
+// Finish: C = A·B · factor, and Σ A·B ⊙ other into `total`, a vector of sums.
+template <class Sum>
+struct ScaleAndDot {
+  Sum* out;
+  std::int64_t stride;
+  Sum factor;
+  const Sum* other;
+  std::int64_t other_stride;
+  Sum* total;
+  HKT_INLINE ScaleAndDot at(std::int64_t row, std::int64_t column) const {
+    return {out + row * stride + column, stride, factor, other + row * other_stride + column, other_stride, total};
+  }
+  template <int Rows, int Vectors>
+  HKT_INLINE void operator()(Vector<Sum> (&sums)[Rows][Vectors]) const {
+    Vector<Sum> even{}, odd{};
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; r += 2)
+#pragma GCC unroll 16
+      for (int v = 0; v < Vectors; ++v) {
+        const int column = v * lanes<Sum>;
+        even += sums[r][v] * load(other + r * other_stride + column);
+        odd += sums[r + 1][v] * load(other + (r + 1) * other_stride + column);
+        store(out + r * stride + column, sums[r][v] * factor);
+        store(out + (r + 1) * stride + column, sums[r + 1][v] * factor);
+      }
+    store(total, load(total) + (even + odd));
   }
 };
 

@@ -9,18 +9,24 @@ namespace hkt::kernels::cpu::HKT_CPU_TARGET {
 
 inline constexpr double log2_e = 1.44269504088896340735992;
 inline constexpr double ln_2 = 0.693147180559945309417232;
-inline constexpr int key_columns = 256;  // keys of a tile; a multiple of every coarse step
+inline constexpr int key_columns = 256;  // keys of a tile at most; a multiple of every coarse step
 inline constexpr int strip_rows = 12;    // rows that are finished together while in the first-level cache
+
+HKT_INLINE constexpr int at_level(int count, int level) { return (count + (1 << level) - 1) >> level; }
+
+// The keys of a head's widest tile: a short head's memory is laid out for no more than it has, close together.
+HKT_INLINE int widest_tile(const Head& head) { return static_cast<int>(min<std::int64_t>(key_columns, head.length)); }
 
 // A block of queries against a block of keys, both starting at multiples of the coarsest step.
 struct Tile {
   int rows;
   int columns;
+  int widest;     // the columns of its head's widest tile
   int offset;     // first query − first key
   bool diagonal;  // the causal mask cuts through it
 
-  HKT_INLINE int rows_at(int level) const { return (rows + (1 << level) - 1) >> level; }
-  HKT_INLINE int columns_at(int level) const { return (columns + (1 << level) - 1) >> level; }
+  HKT_INLINE int rows_at(int level) const { return at_level(rows, level); }
+  HKT_INLINE int columns_at(int level) const { return at_level(columns, level); }
   // How many columns rows before `row` can see, at a level's resolution.
   HKT_INLINE int visible(int level, int row) const {
     return diagonal ? max(0, min(columns_at(level), row + (offset >> level))) : columns_at(level);
@@ -33,12 +39,18 @@ struct ScoreBuffer {
   int stride;
 };
 // Room for whole vector pairs, and a shift between rows so that they do not fall into the same cache sets.
-inline constexpr int score_stride(int level) { return max(key_columns >> level, 32) + 16; }
+HKT_INLINE int score_stride(int widest, int level) {
+  return static_cast<int>(round_up(at_level(widest, level), 32)) + 16;
+}
 template <class Sum>
-ScoreBuffer<Sum> take_scores(Arena& arena, int rows, int level) {
-  const int rows_at_level = (rows >> level) + 2;
-  return {arena.take<Sum>(static_cast<std::int64_t>(rows_at_level + strip_rows) * score_stride(level)),
-          score_stride(level)};
+ScoreBuffer<Sum> take_scores(Arena& arena, int rows, int widest, int level) {
+  const int stride = score_stride(widest, level);
+  return {arena.take<Sum>(static_cast<std::int64_t>((rows >> level) + 2 + strip_rows) * stride), stride};
+}
+
+// The rows of a head's largest query block, of `most` or so.
+HKT_INLINE int largest_query_block(const Head& head, int most) {
+  return static_cast<int>(min<std::int64_t>(cpu::largest_query_block(head.levels, most), head.length));
 }
 
 // Finish: weighted sums plus the coarser level's scores. A row pair shares a coarse row.
@@ -71,8 +83,8 @@ struct WeightedScores {
 };
 
 template <class Math>
-HKT_INLINE constexpr Panels key_panels(int level) {
-  return panels_of<Math>(key_columns >> level);
+HKT_INLINE Panels key_panel_shape(int widest, int level) {
+  return panels_of<Math>(at_level(widest, level));
 }
 
 // Rows [row, row + rows) of a level's scores, which `finish` receives; columns that none of them can see are left out.
@@ -80,8 +92,8 @@ template <class Math, class Finish>
 HKT_INLINE void multiply_scores(const Tile& tile, int level, int row, int rows, std::int64_t depth, Left<Math> q,
                                 const typename Math::Word* panels, Finish finish) {
   multiply_panels<Math>(rows, tile.visible(level, row + rows), depth,
-                        Left<Math>{q.data + row * q.row_stride, q.row_stride, 1}, panels, key_panels<Math>(level),
-                        finish);
+                        Left<Math>{q.data + row * q.row_stride, q.row_stride, 1}, panels,
+                        key_panel_shape<Math>(tile.widest, level), finish);
 }
 
 // All levels but the finest. q[l] begins at the tile's first query, panels[l] at its first key.

@@ -152,19 +152,32 @@ HKT_INLINE Vector<T> interleave_second(Vector<T> a, Vector<T> b) {
   return interleave<T, lanes<T> / 2>(a, b, std::make_integer_sequence<int, lanes<T>>{});
 }
 
-// Rows become columns: interleaving the first half of the rows with the second, log2(lanes) times.
-template <class T>
-HKT_INLINE void transpose(Vector<T> (&rows)[lanes<T>]) {
+// Rows become columns, one after the other: interleaving the first half of the rows with the second, log2(Rows) times.
+template <class T, int Rows>
+HKT_INLINE void transpose(Vector<T> (&rows)[Rows]) {
 #pragma GCC unroll 4
-  for (int stage = 1; stage < lanes<T>; stage *= 2) {
-    Vector<T> next[lanes<T>];
+  for (int stage = 1; stage < Rows; stage *= 2) {
+    Vector<T> next[Rows];
 #pragma GCC unroll 16
-    for (int i = 0; i < lanes<T> / 2; ++i) {
-      next[2 * i] = interleave_first<T>(rows[i], rows[i + lanes<T> / 2]);
-      next[2 * i + 1] = interleave_second<T>(rows[i], rows[i + lanes<T> / 2]);
+    for (int i = 0; i < Rows / 2; ++i) {
+      next[2 * i] = interleave_first<T>(rows[i], rows[i + Rows / 2]);
+      next[2 * i + 1] = interleave_second<T>(rows[i], rows[i + Rows / 2]);
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < lanes<T>; ++i) rows[i] = next[i];
+    for (int i = 0; i < Rows; ++i) rows[i] = next[i];
+  }
+}
+
+// The sum of each of `lanes` vectors.
+template <class T, int Count>
+HKT_INLINE Vector<T> sums_of(Vector<T> (&vectors)[Count]) {
+  if constexpr (Count == 1) {
+    return vectors[0];
+  } else {
+    Vector<T> half[Count / 2];
+#pragma GCC unroll 16
+    for (int i = 0; i < Count / 2; ++i) half[i] = add_neighbours<T>(vectors[2 * i], vectors[2 * i + 1]);
+    return sums_of<T>(half);
   }
 }
 
