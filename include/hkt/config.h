@@ -1,5 +1,5 @@
-// What a model is made of, as one struct with one JSON form; the names are the same in C++, on the command line, in
-// Python and in checkpoints.
+// What a model is made of, how it is trained and on what, as structs with one JSON form; the names are the same in C++,
+// on the command line, in Python and in checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -52,11 +52,61 @@ struct ModelConfig {
 // contradict each other.
 HKT_EXPORT const ModelConfig& check(const ModelConfig& model);
 
+enum class Padding : std::uint8_t { batch, full };
+enum class Precision : std::uint8_t { automatic, float32, bfloat16 };
+
+struct TrainConfig {
+  std::int64_t epochs = 8;
+  std::int64_t batch = 64;
+  double learning_rate = 5e-4;
+  double weight_decay = 0.01;  // of matrices alone
+  double warmup = 0.05;        // the share of all steps in which the learning rate rises; then it falls as a cosine
+  double gradient_norm = 1;    // what the norm of all gradients is cut to; 0: never
+  std::int64_t patience = 0;   // epochs without a better validation accuracy after which to stop; 0: never
+  std::int64_t seed = 0;       // of initial weights, dropout and the order of the data
+  std::int64_t threads = 0;    // of the CPU, on which the last bits depend; 0: as many as there are cores
+  Padding padding = Padding::batch;
+  Precision precision = Precision::automatic;  // bfloat16 (by autocast) on CUDA, float32 on the CPU
+  double checkpoint_seconds = 60;              // between two writings of the state within an epoch
+
+  bool operator==(const TrainConfig&) const = default;
+};
+
+enum class Task : std::uint8_t { listops, scifar, imdb, text };
+
+struct DataConfig {
+  Task task = Task::listops;
+
+  // listops: generated from these numbers alone
+  std::int64_t seed = 0;
+  std::int64_t train_samples = 40000;
+  std::int64_t validation_samples = 2000;
+  std::int64_t test_samples = 10000;
+  std::int64_t max_depth = 10;
+  std::int64_t max_arguments = 5;
+  std::int64_t min_tokens = 8;
+  std::int64_t max_tokens = 512;
+
+  // scifar, imdb, text: the share of each label's training examples, the last ones, that is held back for validation
+  double validation = 0.1;
+
+  // scifar, imdb: the official folder or archive; empty: the one that was downloaded
+  std::string source;
+
+  // text: files of label and text, .tsv or .jsonl; the test file may be absent
+  std::string train;
+  std::string test;
+
+  bool operator==(const DataConfig&) const = default;
+};
+
 struct HKT_EXPORT Config {
   ModelConfig model;
+  TrainConfig train;
+  DataConfig data;
 
-  // {"format": 1, "model": {…}}. Missing keys take the defaults above, "format" aside; anything unknown, twice there,
-  // of the wrong type or out of range throws std::invalid_argument.
+  // {"format": 1, "model": {…}, "train": {…}, "data": {…}}. Missing keys take the defaults above, "format" aside;
+  // anything unknown, twice there, of the wrong type, out of range or of another task throws std::invalid_argument.
   static Config from_json(std::string_view text);
   std::string to_json() const;
 

@@ -19,15 +19,18 @@ using Metadata = std::map<std::string, std::string>;
 struct SafetensorsFile {
   NamedTensors tensors;  // in the order in which they lie in the file
   Metadata metadata;
+  bool checked = false;  // it had a checksum, and that was right
 };
 
 // dtypes: float64, float32, bfloat16, float16, int64, int32, uint8, bool. The file is written whole: until all of it is
-// on the disk an older file of that name stays as it is. Errors are std::runtime_error (the disk) and
+// on the disk an older file of that name stays as it is. A checksum of everything goes into the metadata. Errors are std::runtime_error (the disk) and
 // std::invalid_argument (what was to be saved), in one sentence that names the file.
 HKT_EXPORT void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                                  const Metadata& metadata = {});
 
-// Believes nothing of what it reads: a file that is cut, mixed up or made by an enemy throws std::runtime_error.
+// Believes nothing of what it reads: a file that is cut, damaged, mixed up or made by an enemy throws
+// std::runtime_error. The tensors are views of the mapped file: only what is used is read (and all of it where there is a
+// checksum), and writing to them changes no file.
 HKT_EXPORT SafetensorsFile load_safetensors(const std::filesystem::path& path);
 
 // The parameters of a module by name. load gives back the metadata; it refuses a file that lacks a parameter, has one

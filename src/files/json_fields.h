@@ -59,6 +59,16 @@ Field<Section> number(const std::string& key, double Section::* member, double l
           [=](const Section& section) { return Json(section.*member); }};
 }
 
+template <typename Section>
+Field<Section> text(const std::string& key, std::string Section::* member) {
+  return {key,
+          [=](Section& section, const std::string& path, const Json& value) {
+            if (!value.is_string()) refuse_value(path, value, "a string");
+            section.*member = value;
+          },
+          [=](const Section& section) { return Json(section.*member); }};
+}
+
 template <typename Section, typename Enum>
 Field<Section> choice(const std::string& key, Enum Section::* member,
                       const std::vector<std::pair<std::string, Enum>>& names) {

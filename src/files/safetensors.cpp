@@ -2,17 +2,20 @@
 #include "hkt/safetensors.h"
 
 #include <ATen/ATen.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <fstream>
-#include <numeric>
+#include <cstring>
+#include <memory>
 #include <set>
+#include <span>
 #include <stdexcept>
 
 #include "json_fields.h"
+#include "mapped_file.h"
 #include "whole_file.h"
 
 namespace hkt {
@@ -27,6 +30,11 @@ constexpr std::size_t prefix = sizeof(std::uint64_t);
 constexpr std::size_t alignment = 8;
 constexpr const char* metadata_key = "__metadata__";
 
+// The checksum stands in the metadata and covers the whole file but the length, its own digits taken as zeros.
+constexpr const char* checksum_key = "checksum";
+constexpr std::string_view checksum_label = "crc32:";
+constexpr std::string_view checksum_zeros = "00000000";
+
 struct Type {
   const char* name;
   at::ScalarType type;
@@ -39,6 +47,17 @@ constexpr std::array<Type, 8> types = {{{"F64", at::kDouble},
                                         {"I32", at::kInt},
                                         {"U8", at::kByte},
                                         {"BOOL", at::kBool}}};
+
+std::string checksum_text(std::uint32_t sum) {
+  std::string digits(checksum_zeros);
+  for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit, sum >>= 4) *digit = "0123456789abcdef"[sum & 15];
+  return digits;
+}
+
+std::uint32_t add_to_checksum(std::uint32_t sum, const void* data, std::size_t size) {
+  if (size == 0) return sum;  // a null pointer would start zlib's sum anew
+  return static_cast<std::uint32_t>(crc32_z(sum, static_cast<const Bytef*>(data), size));
+}
 
 // ---- writing
 
@@ -53,7 +72,11 @@ const char* type_name(const std::string& name, at::ScalarType type) {
 
 std::string make_header(const NamedTensors& tensors, const Metadata& metadata) {
   auto header = fields::OrderedJson::object();
-  if (!metadata.empty()) header[metadata_key] = metadata;
+  // First of all, so that its label is the first of that kind in the header.
+  header[metadata_key][checksum_key] = std::string(checksum_label) + std::string(checksum_zeros);
+  for (const auto& [key, text] : metadata) {
+    if (key != checksum_key) header[metadata_key][key] = text;
+  }
   std::set<std::string> names{metadata_key};
   std::uint64_t offset = 0;
   for (const auto& [name, tensor] : tensors) {
@@ -90,12 +113,7 @@ struct Entry {
 
 class Reader {
  public:
-  explicit Reader(const std::filesystem::path& path) : path_(path), stream_(path, std::ios::binary) {
-    std::error_code error;
-    if (!std::filesystem::is_regular_file(path, error) || !stream_) fail("is not a file that can be read");
-    size_ = std::filesystem::file_size(path, error);
-    if (error) fail("has no size");
-  }
+  explicit Reader(const std::filesystem::path& path) : path_(path), file_(std::make_shared<MappedFile>(path)) {}
 
   SafetensorsFile read() {
     const Json header = read_header();
@@ -109,6 +127,12 @@ class Reader {
       }
     }
     check_layout(entries);
+    const auto checksum = file.metadata.find(checksum_key);
+    if (checksum != file.metadata.end()) {
+      compare(checksum->second);
+      file.metadata.erase(checksum);
+      file.checked = true;
+    }
     for (const auto& entry : entries) file.tensors.emplace_back(entry.name, read_tensor(entry));
     return file;
   }
@@ -119,26 +143,22 @@ class Reader {
     fail("is not valid safetensors: tensor " + Json(name).dump(-1, ' ', true) + " " + what);
   }
 
-  void read_bytes(void* out, std::uint64_t size) {
-    if (size == 0) return;
-    stream_.read(static_cast<char*>(out), static_cast<std::streamsize>(size));
-    if (static_cast<std::uint64_t>(stream_.gcount()) != size) fail("ended while it was read");
-  }
-
   Json read_header() {
-    if (size_ < prefix) fail("is not safetensors: it has " + std::to_string(size_) + " bytes, and 8 are the least");
-    std::uint64_t length = 0;
-    read_bytes(&length, prefix);
-    if (length > longest_header || length > size_ - prefix) {
-      fail("is not safetensors or is cut: its header would have " + std::to_string(length) +
-           " bytes, and the file has " + std::to_string(size_));
+    const auto bytes = file_->bytes();
+    if (bytes.size() < prefix) {
+      fail("is not safetensors: it has " + std::to_string(bytes.size()) + " bytes, and 8 are the least");
     }
-    std::string text(length, '\0');
-    read_bytes(text.data(), length);
-    data_size_ = size_ - prefix - length;
-    if (text.empty() || text.front() != '{') fail("is not safetensors: its header does not begin with {");
+    std::uint64_t length = 0;
+    std::memcpy(&length, bytes.data(), prefix);
+    if (length > longest_header || length > bytes.size() - prefix) {
+      fail("is not safetensors or is cut: its header would have " + std::to_string(length) +
+           " bytes, and the file has " + std::to_string(bytes.size()));
+    }
+    header_.assign(reinterpret_cast<const char*>(bytes.data() + prefix), length);
+    data_ = bytes.subspan(prefix + length);
+    if (header_.empty() || header_.front() != '{') fail("is not safetensors: its header does not begin with {");
     try {
-      return fields::parse(text, "its header");
+      return fields::parse(header_, "its header");
     } catch (const std::invalid_argument& error) {
       throw std::runtime_error(path_.string() + " is not valid safetensors: " + error.what());
     }
@@ -195,20 +215,41 @@ class Reader {
       if (entry.begin != offset) fail(entry.name, "does not begin where the one before it ends");
       offset = entry.end;
     }
-    if (offset != data_size_) {
+    if (offset != data_.size()) {
       fail("is not valid safetensors or is cut: its tensors take " + std::to_string(offset) +
-           " bytes, and the file has " + std::to_string(data_size_) + " after its header");
+           " bytes, and the file has " + std::to_string(data_.size()) + " after its header");
     }
   }
 
+  void compare(const std::string& stored) {
+    const auto digits = header_.find(stored) + checksum_label.size();
+    if (!stored.starts_with(checksum_label) || stored.size() != checksum_label.size() + checksum_zeros.size() ||
+        header_.find(stored) == std::string::npos) {
+      fail("is not valid safetensors: its checksum is not " + std::string(checksum_label) + " and eight digits");
+    }
+    header_.replace(digits, checksum_zeros.size(), checksum_zeros);
+    const auto sum = add_to_checksum(add_to_checksum(0, header_.data(), header_.size()), data_.data(), data_.size());
+    if (stored.substr(checksum_label.size()) != checksum_text(sum)) {
+      fail("is damaged: its checksum is " + checksum_text(sum) + " and should be " +
+           stored.substr(checksum_label.size()));
+    }
+  }
+
+  // A view of the mapped file, which lives as long as any of its tensors; pages that are written to become private.
   at::Tensor read_tensor(const Entry& entry) {
     at::Tensor tensor;
+    std::byte* data = data_.data() + entry.begin;
+    const bool aligned = reinterpret_cast<std::uintptr_t>(data) % c10::elementSize(entry.type) == 0;
     try {
-      tensor = at::empty(entry.shape, entry.type);
+      if (aligned && entry.end > entry.begin) {
+        tensor = at::from_blob(data, entry.shape, [file = file_](void*) {}, entry.type);
+      } else {
+        tensor = at::empty(entry.shape, entry.type);
+        std::memcpy(tensor.data_ptr(), data, entry.end - entry.begin);
+      }
     } catch (const c10::Error&) {
       fail(entry.name, "has a shape that no tensor can have");
     }
-    read_bytes(tensor.data_ptr(), entry.end - entry.begin);
     if (entry.type == at::kBool && tensor.numel() > 0 && tensor.view(at::kByte).max().item<int>() > 1) {
       fail(entry.name, "is BOOL and holds bytes other than 0 and 1");
     }
@@ -216,9 +257,9 @@ class Reader {
   }
 
   std::filesystem::path path_;
-  std::ifstream stream_;
-  std::uint64_t size_ = 0;
-  std::uint64_t data_size_ = 0;
+  std::shared_ptr<MappedFile> file_;
+  std::string header_;
+  std::span<std::byte> data_;  // what follows the header
 };
 
 std::string shape_of(const at::Tensor& tensor) {
@@ -237,14 +278,19 @@ void save_safetensors(const std::filesystem::path& path, const NamedTensors& ten
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(path.string() + " cannot be written: " + error.what());
   }
+  std::uint32_t sum = add_to_checksum(0, header.data(), header.size());
+  std::vector<at::Tensor> contents;
+  for (const auto& [name, tensor] : ordered) {
+    const auto& data = contents.emplace_back(tensor.detach().cpu().contiguous());
+    sum = add_to_checksum(sum, data.const_data_ptr(), data.nbytes());
+  }
+  header.replace(header.find(checksum_label) + checksum_label.size(), checksum_zeros.size(), checksum_text(sum));
+
   WholeFile file(path);
   const std::uint64_t length = header.size();
   file.write(&length, prefix);
   file.write(header.data(), header.size());
-  for (const auto& [name, tensor] : ordered) {
-    const auto data = tensor.detach().cpu().contiguous();
-    file.write(data.const_data_ptr(), data.nbytes());
-  }
+  for (const auto& data : contents) file.write(data.const_data_ptr(), data.nbytes());
   file.commit();
 }
 

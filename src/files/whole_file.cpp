@@ -67,4 +67,10 @@ void WholeFile::fail(const std::string& what) const {
                            ".");
 }
 
+void write_file(const std::filesystem::path& path, const std::string& text) {
+  WholeFile file(path);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
 }  // namespace hkt

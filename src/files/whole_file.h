@@ -26,4 +26,7 @@ class WholeFile {
   int file_ = -1;
 };
 
+// A text as a whole file.
+void write_file(const std::filesystem::path& path, const std::string& text);
+
 }  // namespace hkt

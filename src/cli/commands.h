@@ -1,0 +1,19 @@
+// The commands of the program, a file for each. They say what they take; what they do runs after all is parsed.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <functional>
+
+namespace hkt::cli {
+
+// What was asked for; gives back the exit code. std::invalid_argument becomes exit 2, any other exception exit 1.
+using Action = std::function<int()>;
+
+void add_data(CLI::App& program, Action& action);
+void add_train(CLI::App& program, Action& action);
+void add_eval(CLI::App& program, Action& action);
+void add_predict(CLI::App& program, Action& action);
+void add_reproduce(CLI::App& program, Action& action);
+void add_info(CLI::App& program, Action& action);
+
+}  // namespace hkt::cli

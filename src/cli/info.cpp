@@ -1,0 +1,63 @@
+// hkt info: what was built, what this machine has, and which kernels will run.
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/cuda.h>
+
+#include <CLI/App.hpp>
+#include <memory>
+
+#include "commands.h"
+#include "data/packed.h"
+#include "hkt/ops.h"
+#include "options.h"
+#include "train/provenance.h"
+
+namespace hkt::cli {
+namespace {
+
+std::string why_these_kernels(const std::string& chosen) {
+  const char* limit = std::getenv("ATEN_CPU_CAPABILITY");
+  if (limit != nullptr) return fmt::format("ATEN_CPU_CAPABILITY is {}", limit);
+  if (chosen == "avx512_bf16") return "this machine has AVX-512 with bfloat16 products";
+  if (chosen == "avx512") return "this machine has AVX-512, without bfloat16 products";
+  if (chosen == "avx2") return "this machine has AVX2, or torch uses no more";
+  return "this machine has no AVX2, or torch uses none";
+}
+
+nlohmann::ordered_json facts() {
+  auto all = train::provenance();
+  all["cpu_kernels_reason"] = why_these_kernels(all["cpu_kernels"]);
+  const auto trouble = why_no_cuda();
+  all["cuda"] = !trouble;
+  all["cuda_reason"] = trouble ? *trouble : fmt::format("{} GPUs", torch::cuda::device_count());
+  all["data"] = data::data_folder().string();
+  return all;
+}
+
+int run(bool json) {
+  const auto all = facts();
+  if (json) {
+    fmt::print("{}\n", all.dump(2));
+    return 0;
+  }
+  const auto text = [&](const char* key) { return all[key].get<std::string>(); };
+  fmt::print("hkt {} (commit {}), torch {}\n", text("version"), text("commit"), text("torch"));
+  fmt::print("processor   {}, {} threads\n", text("processor"), all["threads"].get<int>());
+  fmt::print("CPU kernels {}: {}\n", text("cpu_kernels"), text("cpu_kernels_reason"));
+  fmt::print("CUDA        {}: {}\n", all["cuda"].get<bool>() ? "yes" : "no", text("cuda_reason"));
+  fmt::print("data        {}\n", text("data"));
+  return 0;
+}
+
+}  // namespace
+
+void add_info(CLI::App& program, Action& action) {
+  const auto json = std::make_shared<bool>(false);
+  auto& command = *program.add_subcommand("info", "What was built, what this machine has, which kernels will run");
+  command.add_flag("--json", *json, "print JSON");
+  command.footer("Example:\n  hkt info");
+  command.callback([json, &action] { action = [json] { return run(*json); }; });
+}
+
+}  // namespace hkt::cli

@@ -1,0 +1,54 @@
+// Devices and threads from the command line.
+#include "options.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/cuda.h>
+
+#include <charconv>
+#include <stdexcept>
+
+namespace hkt::cli {
+
+void add_machine_options(CLI::App& command, MachineOptions& options) {
+  command.add_option("--device", options.device, "cpu, cuda, cuda:N, or auto")->capture_default_str();
+  command.add_option("--threads", options.threads, "threads of the CPU (default: the cores)")
+      ->check(CLI::Range(1, 1024));
+}
+
+std::optional<std::string> why_no_cuda() {
+#ifndef HKT_WITH_CUDA
+  return "this build is for the CPU alone";
+#else
+  if (!torch::cuda::is_available()) return "this machine has no GPU that torch can use";
+  return {};
+#endif
+}
+
+at::Device chosen_device(const MachineOptions& options) {
+  if (options.device == "cpu") return at::kCPU;
+  const auto trouble = why_no_cuda();
+  if (options.device == "auto") return trouble ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
+  int index = 0;
+  const std::string prefix = "cuda:";
+  const bool numbered = options.device.starts_with(prefix);
+  if (numbered) {
+    const char* end = options.device.data() + options.device.size();
+    const auto [rest, error] = std::from_chars(options.device.data() + prefix.size(), end, index);
+    if (error != std::errc() || rest != end || index < 0) index = -1;
+  }
+  if ((options.device != "cuda" && !numbered) || index < 0) {
+    throw std::invalid_argument("--device is \"" + options.device + "\"; it must be cpu, cuda, cuda:N or auto.");
+  }
+  if (trouble) throw std::invalid_argument("--device is \"" + options.device + "\", but " + *trouble + ".");
+  const int count = static_cast<int>(torch::cuda::device_count());
+  if (index >= count) {
+    throw std::invalid_argument(
+        fmt::format("--device is \"{}\", but this machine has {} GPUs.", options.device, count));
+  }
+  return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
+}
+
+void warn(const std::string& sentence) { fmt::print(stderr, "hkt: {}\n", sentence); }
+
+}  // namespace hkt::cli

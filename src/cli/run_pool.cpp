@@ -1,0 +1,148 @@
+// The pool: starting, watching and awaiting the processes.
+#include "run_pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <thread>
+
+#include "files/whole_file.h"
+#include "interrupt.h"
+#include "progress.h"
+#include "train/metrics.h"
+
+namespace hkt::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path config_file(const Run& run) { return run.folder.string() + ".json"; }
+fs::path log_file(const Run& run) { return run.folder.string() + ".log"; }
+
+// A folder from another version of the protocol would be scored as if it were this one's.
+void check_config(const Run& run) {
+  if (!run.directory().holds_run()) return;
+  std::ifstream stream(run.directory().config());
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  auto found = Config::from_json(text);
+  found.train.threads = run.config.train.threads;  // another number of cores makes no other experiment
+  if (found != run.config) {
+    throw std::invalid_argument(run.folder.string() +
+                                " holds a run with another config; remove it, or name another folder with --out.");
+  }
+}
+
+std::string last_line(const fs::path& path) {
+  std::ifstream stream(path);
+  std::string last = "it left no message";
+  for (std::string line; std::getline(stream, line);) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+std::string last_epoch(const Run& run) {
+  const auto lines = train::read_metrics(run.directory().metrics());
+  return fmt::format("best validation accuracy {:.2f} %", 100 * lines.back().value("best_validation_accuracy", 0.0));
+}
+
+std::string describe(const Run& run) {
+  const auto lines = train::read_metrics(run.directory().metrics());
+  std::string text = fmt::format("{:18} ", run.name);
+  if (lines.empty()) return text + "starting";
+  if (lines.back().value("event", "") == "end") return text + "scoring the test set";
+  const double steps = lines.front().value("steps", 1.0);
+  double step = 0, validation = -1;
+  std::string note;
+  for (const auto& line : lines) {
+    if (line.value("event", "") == "epoch") validation = line.value("validation_accuracy", 0.0);
+    if (line.value("event", "") != "step") continue;
+    step = line.value("step", 0.0);
+    note =
+        fmt::format(" epoch {}  loss {:.3f}  accuracy {:4.1f} %  {:.0f} tokens/s", line.value("epoch", 0) + 1,
+                    line.value("loss", 0.0), 100 * line.value("accuracy", 0.0), line.value("tokens_per_second", 0.0));
+  }
+  text += bar(step / steps) + fmt::format(" {:3.0f} %", 100 * step / steps) + note;
+  if (validation >= 0) text += fmt::format("  validation {:.1f} %", 100 * validation);
+  return text;
+}
+
+}  // namespace
+
+bool Run::trained() const {
+  const auto lines = train::read_metrics(directory().metrics());
+  return !lines.empty() && lines.back().value("event", "") == "end";
+}
+
+bool Run::scored() const { return trained() && fs::exists(directory().predictions()); }
+
+RunPool::RunPool(std::size_t jobs, int threads, std::string device)
+    : jobs_(jobs), threads_(threads), device_(std::move(device)) {}
+
+bool RunPool::run(const std::vector<Run>& runs) {
+  std::deque<const Run*> waiting;
+  for (const auto& run : runs) {
+    check_config(run);
+    if (run.scored()) {
+      lines_.say(run.name + " is done already");
+    } else {
+      waiting.push_back(&run);
+    }
+  }
+  std::vector<Active> active;
+  while (!waiting.empty() || !active.empty()) {
+    if (Interrupt::asked()) return false;
+    while (active.size() < jobs_ && !waiting.empty()) {
+      active.push_back(start(*waiting.front()));
+      waiting.pop_front();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    advance(active);
+    std::vector<std::string> texts;
+    for (const auto& one : active) texts.push_back(describe(*one.run));
+    if (!waiting.empty()) texts.push_back(fmt::format("{} more to come", waiting.size()));
+    lines_.show(texts);
+  }
+  return true;
+}
+
+RunPool::Active RunPool::start(const Run& run) const {
+  const auto text = [](const fs::path& path) { return path.string(); };
+  std::vector<std::string> arguments;
+  if (run.trained()) {
+    arguments = {"eval", text(run.folder), "--split", "test"};
+  } else if (run.directory().holds_run()) {
+    arguments = {"train", "--resume", text(run.folder), "--quiet"};
+  } else {
+    write_file(config_file(run), run.config.to_json());
+    arguments = {"train", text(config_file(run)), "--out", text(run.folder), "--quiet"};
+  }
+  arguments.insert(arguments.end(), {"--threads", std::to_string(threads_), "--device", device_});
+  return {&run, std::make_unique<Child>(arguments, log_file(run))};
+}
+
+void RunPool::advance(std::vector<Active>& active) {
+  for (auto& one : active) {
+    const auto code = one.child->ended();
+    if (!code) continue;
+    if (*code != 0) {
+      throw std::runtime_error(one.run->name + " ended with exit code " + std::to_string(*code) + ": " +
+                               last_line(log_file(*one.run)));
+    }
+    if (one.run->scored()) {
+      lines_.say(one.run->name + " is done: " + last_epoch(*one.run));
+      one.child.reset();
+    } else {
+      one = start(*one.run);  // trained: now score it
+    }
+  }
+  std::erase_if(active, [](const Active& one) { return one.child == nullptr; });
+}
+
+}  // namespace hkt::cli

@@ -1,0 +1,49 @@
+// Training runs as processes of their own, several at a time, with a line for each on the terminal.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "child.h"
+#include "hkt/config.h"
+#include "live_lines.h"
+#include "train/run_directory.h"
+
+namespace hkt::cli {
+
+// One run of one model: `hkt train`, then `hkt eval`.
+struct Run {
+  std::string name;
+  Config config;
+  std::filesystem::path folder;
+
+  train::RunDirectory directory() const { return {folder}; }
+  bool trained() const;
+  bool scored() const;
+};
+
+class RunPool {
+ public:
+  RunPool(std::size_t jobs, int threads, std::string device);
+
+  // Runs what is not done yet. False: interrupted. Throws std::invalid_argument where a folder holds another run, and
+  // std::runtime_error where a run fails.
+  bool run(const std::vector<Run>& runs);
+
+ private:
+  struct Active {
+    const Run* run;
+    std::unique_ptr<Child> child;
+  };
+  Active start(const Run& run) const;
+  void advance(std::vector<Active>& active);
+
+  std::size_t jobs_;
+  int threads_;
+  std::string device_;
+  LiveLines lines_;
+};
+
+}  // namespace hkt::cli

@@ -1,0 +1,154 @@
+// hkt train: a preset or a config in, a run directory out.
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <stdexcept>
+
+#include "commands.h"
+#include "data/batches.h"
+#include "data/dataset.h"
+#include "interrupt.h"
+#include "options.h"
+#include "progress.h"
+#include "train/presets.h"
+#include "train/trainer.h"
+
+namespace hkt::cli {
+namespace {
+
+struct Options {
+  std::string preset, out, resume;
+  std::vector<std::string> changes;
+  std::optional<std::int64_t> seed;
+  bool quiet = false;
+  MachineOptions machine;
+};
+
+struct Prepared {
+  data::Dataset dataset;
+  train::Identity identity;
+};
+
+Prepared prepare(const nlohmann::json& json) {
+  const auto config = Config::from_json(json.dump());
+  Progress progress("data");
+  Prepared prepared;
+  prepared.dataset = data::load(config.data, [&](std::int64_t done, std::int64_t total, const std::string& what) {
+    progress.show(done, total, what);
+  });
+  prepared.identity = {train::fit_to_data(json, prepared.dataset.vocab, std::ssize(prepared.dataset.labels)),
+                       prepared.dataset.labels};
+  for (const auto& notice : prepared.dataset.notices) progress.say("hkt: " + notice);
+  return prepared;
+}
+
+void describe(const Prepared& prepared) {
+  const auto& data = prepared.dataset;
+  fmt::print("{} sequences to learn from, {} for validation, {} classes\n", data.train.size(), data.validation.size(),
+             data.labels.size());
+  const auto longest = prepared.identity.config.model.max_length;
+  for (const auto& [name, split] : {std::pair("training", &data.train), std::pair("validation", &data.validation)}) {
+    if (const auto cut = data::count_cut(*split, longest); cut > 0) {
+      fmt::print("{} of {} {} sequences are longer than model.max_length, {}, and are cut there\n", cut, split->size(),
+                 name, longest);
+    }
+  }
+  std::fflush(stdout);
+}
+
+train::Hooks hooks_for(Progress& progress) {
+  train::Hooks hooks;
+  hooks.step = [&](const train::Moment& now) {
+    progress.show(now.step, now.steps,
+                  fmt::format("epoch {}/{}  loss {:.3f}  accuracy {:.1f} %  {:.0f} tokens/s", now.epoch + 1, now.epochs,
+                              now.tally.mean_loss(), 100 * now.tally.accuracy(), now.tokens_per_second));
+  };
+  hooks.epoch = [&](const train::EpochResult& result) {
+    progress.say(
+        fmt::format("epoch {:2}  training loss {:.4f}, accuracy {:.2f} %  validation loss {:.4f}, accuracy {:.2f} %{}",
+                    result.epoch + 1, result.train.mean_loss(), 100 * result.train.accuracy(),
+                    result.validation.mean_loss(), 100 * result.validation.accuracy(), result.best ? "  best" : ""));
+  };
+  hooks.warn = [&](const std::string& text) { progress.say("hkt: " + text); };
+  hooks.stop = [] { return Interrupt::asked(); };
+  return hooks;
+}
+
+int run(const Options& options, const train::RunDirectory& directory, const Prepared& prepared) {
+  const train::RunLock lock(directory);
+  const Interrupt interrupt;
+  at::set_num_threads(options.machine.threads.value_or(static_cast<int>(prepared.identity.config.train.threads)));
+  train::Outcome outcome = {};
+  {
+    Progress progress(directory.folder.filename().string());
+    auto hooks = hooks_for(progress);
+    if (options.quiet) hooks.step = {}, hooks.epoch = {};
+    train::Trainer trainer(directory, prepared.identity, prepared.dataset, chosen_device(options.machine),
+                           std::move(hooks));
+    outcome = trainer.run();
+  }
+  if (!outcome.finished) {
+    fmt::print("stopped after step {}; go on with `hkt train --resume {}`\n", outcome.step, directory.folder.string());
+    return interrupted;
+  }
+  if (!options.quiet) {
+    fmt::print("done: best validation accuracy {:.2f} % after epoch {}; the model is {}\n", 100 * outcome.best_accuracy,
+               outcome.best_epoch + 1, directory.model().string());
+  }
+  return 0;
+}
+
+int begin(const Options& options) {
+  if (options.preset.empty()) throw std::invalid_argument("name a preset or a config file, or --resume DIR.");
+  if (options.out.empty()) throw std::invalid_argument("--out DIR is missing: the folder for the run's files.");
+  auto changes = options.changes;
+  if (options.seed) changes.push_back("train.seed=" + std::to_string(*options.seed));
+  if (options.machine.threads) changes.push_back("train.threads=" + std::to_string(*options.machine.threads));
+  auto json = train::config_json(options.preset, changes);
+  auto& threads = json["train"]["threads"];  // written down, because a resumed run must have the same
+  if (threads.is_null() || threads == 0) threads = at::get_num_threads();
+  chosen_device(options.machine);  // a wrong one is said before anything is done
+  if (train::RunDirectory{options.out}.holds_run()) train::create_run(options.out, "");
+  const auto prepared = prepare(json);
+  if (!options.quiet) describe(prepared);
+  return run(options, train::create_run(options.out, prepared.identity.config.to_json()), prepared);
+}
+
+int resume(const Options& options) {
+  if (!options.preset.empty() || !options.out.empty() || !options.changes.empty() || options.seed) {
+    throw std::invalid_argument(
+        "--resume goes on with the config of that run; it takes no preset, --out, --set or --seed.");
+  }
+  const auto directory = train::open_run(options.resume);
+  return run(options, directory, prepare(train::config_json(directory.config().string(), {})));
+}
+
+}  // namespace
+
+void add_train(CLI::App& program, Action& action) {
+  const auto options = std::make_shared<Options>();
+  auto& command = *program.add_subcommand("train", "Train a classifier and write a run directory");
+  command.add_option("preset", options->preset, "a preset or a config file in JSON");
+  command.add_option("--set", options->changes, "change a key of the config: section.key=value")
+      ->allow_extra_args(true);
+  command.add_option("--out", options->out, "the folder for the run's files");
+  command.add_option("--resume", options->resume, "go on with the run in this folder");
+  command.add_option("--seed", options->seed, "the same as --set train.seed=N");
+  command.add_flag("--quiet", options->quiet, "no progress and no summary");
+  add_machine_options(command, options->machine);
+  std::string footer = "Presets:\n";
+  for (const auto& preset : train::presets()) footer += fmt::format("  {:12} {}\n", preset.name, preset.what);
+  footer += "\nExamples:\n  hkt train listops --out runs/hkt\n";
+  footer += "  hkt train listops --set model.levels=1 --out runs/standard     standard attention\n";
+  footer += "  hkt train text --set data.train=reviews.tsv --out runs/mine\n  hkt train --resume runs/hkt";
+  command.footer(footer);
+  command.callback([options, &action] {
+    action = [options] { return options->resume.empty() ? begin(*options) : resume(*options); };
+  });
+}
+
+}  // namespace hkt::cli

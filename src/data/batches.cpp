@@ -1,0 +1,142 @@
+// Batches: their order, their tensors, and the thread that prepares them.
+#include "batches.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <utility>
+
+namespace hkt::data {
+namespace {
+
+constexpr std::size_t batches_in_pool = 64;
+constexpr std::size_t batches_ahead = 8;
+
+// std::shuffle and the distributions differ between standard libraries; this does not.
+template <typename Item>
+void shuffle(std::vector<Item>& items, std::mt19937_64& generator) {
+  for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[generator() % i]);
+}
+
+std::vector<std::int64_t> all_of(const Split& split) {
+  std::vector<std::int64_t> sequences(static_cast<std::size_t>(split.size()));
+  std::iota(sequences.begin(), sequences.end(), std::int64_t{0});
+  return sequences;
+}
+
+std::int64_t length_of(const Split& split, std::int64_t sequence, const Shape& shape) {
+  return std::min(static_cast<std::int64_t>(split.tokens(sequence).size()), shape.max_length);
+}
+
+void sort_by_length(std::span<std::int64_t> sequences, const Split& split, const Shape& shape) {
+  std::stable_sort(sequences.begin(), sequences.end(), [&](std::int64_t a, std::int64_t b) {
+    return length_of(split, a, shape) < length_of(split, b, shape);
+  });
+}
+
+Order cut_into_batches(const std::vector<std::int64_t>& sequences, std::size_t batch) {
+  Order order;
+  for (std::size_t begin = 0; begin < sequences.size(); begin += batch) {
+    const auto end = std::min(begin + batch, sequences.size());
+    order.emplace_back(sequences.begin() + static_cast<std::ptrdiff_t>(begin),
+                       sequences.begin() + static_cast<std::ptrdiff_t>(end));
+  }
+  return order;
+}
+
+}  // namespace
+
+Order training_order(const Split& split, const Shape& shape, std::uint64_t seed, std::int64_t epoch) {
+  std::seed_seq both{seed, seed >> 32, static_cast<std::uint64_t>(epoch)};
+  std::mt19937_64 generator(both);
+  auto sequences = all_of(split);
+  shuffle(sequences, generator);
+  const auto batch = static_cast<std::size_t>(shape.batch);
+  for (std::size_t begin = 0; begin < sequences.size(); begin += batches_in_pool * batch) {
+    const auto size = std::min(batches_in_pool * batch, sequences.size() - begin);
+    sort_by_length(std::span(sequences).subspan(begin, size), split, shape);
+  }
+  auto order = cut_into_batches(sequences, batch);
+  shuffle(order, generator);
+  return order;
+}
+
+Order evaluation_order(const Split& split, const Shape& shape) {
+  auto sequences = all_of(split);
+  sort_by_length(sequences, split, shape);
+  return cut_into_batches(sequences, static_cast<std::size_t>(shape.batch));
+}
+
+Batch make_batch(const Split& split, std::span<const std::int64_t> sequences, const Shape& shape) {
+  const auto count = static_cast<std::int64_t>(sequences.size());
+  std::int64_t longest = shape.padding == Padding::full ? shape.max_length : 1;
+  for (const auto sequence : sequences) longest = std::max(longest, length_of(split, sequence, shape));
+  Batch batch{at::zeros({count, longest}, at::kLong), at::empty({count}, at::kLong), at::empty({count}, at::kLong), 0};
+  auto* row = batch.tokens.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < count; ++i, row += longest) {
+    const auto sequence = sequences[static_cast<std::size_t>(i)];
+    const auto length = length_of(split, sequence, shape);
+    std::copy_n(split.tokens(sequence).begin(), length, row);
+    batch.lengths.mutable_data_ptr<std::int64_t>()[i] = length;
+    batch.labels.mutable_data_ptr<std::int64_t>()[i] = split.label(sequence);
+    batch.valid_tokens += length;
+  }
+  return batch;
+}
+
+std::int64_t count_cut(const Split& split, std::int64_t max_length) {
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < split.size(); ++i) {
+    count += static_cast<std::int64_t>(split.tokens(i).size()) > max_length ? 1 : 0;
+  }
+  return count;
+}
+
+BatchQueue::BatchQueue(const Split& split, Order order, const Shape& shape, std::size_t first)
+    : thread_([this, &split, order = std::move(order), shape, first] { fill(split, order, shape, first); }) {}
+
+BatchQueue::~BatchQueue() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void BatchQueue::fill(const Split& split, const Order& order, const Shape& shape, std::size_t first) {
+  std::exception_ptr error;
+  try {
+    for (std::size_t i = first; i < order.size(); ++i) {
+      auto batch = make_batch(split, order[i], shape);
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stopped_ || ready_.size() < batches_ahead; });
+      if (stopped_) return;
+      ready_.push_back(std::move(batch));
+      changed_.notify_all();
+    }
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const std::lock_guard lock(mutex_);
+  error_ = error;
+  ended_ = true;
+  changed_.notify_all();
+}
+
+std::optional<Batch> BatchQueue::next() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return ended_ || !ready_.empty(); });
+  if (ready_.empty()) {
+    if (error_) std::rethrow_exception(error_);
+    return {};
+  }
+  auto batch = std::move(ready_.front());
+  ready_.pop_front();
+  changed_.notify_all();
+  return batch;
+}
+
+}  // namespace hkt::data

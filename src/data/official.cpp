@@ -1,0 +1,81 @@
+// The table of official homes, and fetching from them.
+#include "data/official.h"
+
+#include <algorithm>
+#include <fstream>
+#include <stdexcept>
+
+#include "data/download.h"
+#include "data/md5.h"
+#include "data/packed.h"
+#include "data/quote.h"
+#include "files/whole_file.h"
+
+namespace hkt::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+// In the form of the program md5sum, which can check the archive by it.
+fs::path note_of(const Official& set) {
+  auto path = archive_of(set);
+  path += ".md5";
+  return path;
+}
+
+void write_note(const Official& set, const std::string& sum) {
+  const auto line = sum + "  " + archive_of(set).filename().string() + "\n";
+  WholeFile file(note_of(set));
+  file.write(line.data(), line.size());
+  file.commit();
+}
+
+const std::string& checked(const std::string& md5) {
+  constexpr std::size_t digits = 32;
+  if (md5.size() != digits || md5.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    throw std::invalid_argument("--md5 is " + quote(md5) + "; it must be 32 digits 0 to 9 and a to f.");
+  }
+  return md5;
+}
+
+}  // namespace
+
+const std::vector<Official>& official() {
+  static const std::vector<Official> sets = {
+      {Task::scifar, "scifar", "sequential CIFAR-10: 60,000 grey images, 1,024 pixels each, 10 classes",
+       "https://www.cs.toronto.edu/~kriz/cifar.html", "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+       "c32a1d4ab5d03f1284b67883e8d87530", 170052171},
+      {Task::imdb, "imdb", "IMDB: 50,000 film reviews as bytes, negative or positive",
+       "https://ai.stanford.edu/~amaas/data/sentiment/",
+       "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz", "7c2ac02c03563afcf9b574c7e56c153a",
+       84125825}};
+  return sets;
+}
+
+const Official& official(Task task) {
+  const auto found = std::find_if(official().begin(), official().end(), [&](auto& set) { return set.task == task; });
+  if (found == official().end()) throw std::invalid_argument("only scifar and imdb have an official archive.");
+  return *found;
+}
+
+fs::path archive_of(const Official& set) {
+  return data_folder() / "downloads" / set.url.substr(set.url.rfind('/') + 1);
+}
+
+std::string md5_of(const Official& set) {
+  std::string sum;
+  std::ifstream(note_of(set)) >> sum;
+  return sum.size() == set.md5.size() ? sum : set.md5;
+}
+
+bool fetch(const Official& set, const std::string& url, const std::string& md5, const Notify& notify) {
+  const auto archive = archive_of(set);
+  const auto sum = md5.empty() ? set.md5 : checked(md5);
+  make_folder(archive.parent_path());
+  if (fs::exists(archive) && md5_of_file(archive) == sum) return false;
+  download({url.empty() ? set.url : url, archive, sum}, notify);
+  write_note(set, sum);
+  return true;
+}
+
+}  // namespace hkt::data

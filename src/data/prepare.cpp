@@ -1,0 +1,179 @@
+// Making packed files, a recipe for each task.
+#include "data/prepare.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
+
+#include "data/archive.h"
+#include "data/cifar.h"
+#include "data/imdb.h"
+#include "data/listops.h"
+#include "data/md5.h"
+#include "data/official.h"
+#include "data/text.h"
+
+namespace hkt::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* ending = ".safetensors";
+
+// How a packed file comes to be.
+struct Recipe {
+  std::string name;         // of the file
+  std::string fingerprint;  // of what goes in
+  std::string source;       // the same for people
+  std::function<Prepared()> prepare;
+};
+
+// A file for each content; the fingerprint inside tells two of one name apart.
+std::string name_of(Task task, const std::string& fingerprint) {
+  constexpr std::size_t digits = 16;
+  return task_name(task) + "-" + md5(fingerprint).substr(0, digits) + ending;
+}
+
+Recipe listops_recipe(const DataConfig& config, const Notify& notify) {
+  const auto print = listops::fingerprint(config);
+  return {name_of(config.task, print), print, "generated", [=] { return listops::generate(config, notify); }};
+}
+
+Recipe text_recipe(const DataConfig& config, const Notify& notify) {
+  if (config.train.empty()) {
+    throw std::invalid_argument("data.train is empty; the task text needs a .tsv or .jsonl file there.");
+  }
+  const auto print = text::fingerprint(config.train, config.test);
+  const auto source = config.train + (config.test.empty() ? "" : " and " + config.test);
+  return {name_of(config.task, print), print, source, [=] { return text::read(config.train, config.test, notify); }};
+}
+
+std::string official_fingerprint(Task task, const std::string& files) {
+  const int version = task == Task::scifar ? cifar::reader_version : imdb::reader_version;
+  return nlohmann::ordered_json{{"task", task_name(task)}, {"version", version}, {"files", files}}.dump();
+}
+
+Prepared read_official(Task task, const std::string& source, const Notify& notify) {
+  return task == Task::scifar ? cifar::read(source, notify) : imdb::read(source, notify);
+}
+
+Recipe source_recipe(Task task, const std::string& source, const Notify& notify) {
+  const auto print =
+      official_fingerprint(task, fingerprint_of_files(source, task == Task::scifar ? cifar::wanted : imdb::wanted));
+  return {name_of(task, print), print, source, [=] { return read_official(task, source, notify); }};
+}
+
+// What a config without a source means: it outlives the archive it was made of.
+Recipe official_recipe(Task task, const std::string& source, const Notify& notify) {
+  return {task_name(task) + ending, official_fingerprint(task, "official"), source,
+          [=] { return read_official(task, source, notify); }};
+}
+
+Recipe downloaded_recipe(Task task, const Notify& notify) {
+  const auto name = task_name(task);
+  const auto archive = archive_of(official(task)).string();
+  auto recipe = official_recipe(task, archive, notify);
+  if (!fs::exists(archive)) {
+    recipe.prepare = [=]() -> Prepared {
+      throw std::invalid_argument("the data set " + name + " is not here, neither packed and whole nor as " + archive +
+                                  ": run hkt data fetch " + name + ", or name its folder or archive in data.source.");
+    };
+  }
+  return recipe;
+}
+
+Recipe recipe_of(const DataConfig& config, const Notify& notify) {
+  switch (config.task) {
+    case Task::listops:
+      return listops_recipe(config, notify);
+    case Task::text:
+      return text_recipe(config, notify);
+    case Task::scifar:
+    case Task::imdb:
+      return config.source.empty() ? downloaded_recipe(config.task, notify)
+                                   : source_recipe(config.task, config.source, notify);
+  }
+  throw std::invalid_argument("data.task is none of those that there are.");
+}
+
+void warn_of_size(Task task, Obtained& obtained) {
+  if (task != Task::scifar && task != Task::imdb) return;
+  const bool images = task == Task::scifar;
+  const auto train = images ? cifar::train_images : imdb::train_reviews;
+  const auto test = images ? cifar::test_images : imdb::test_reviews;
+  const auto& packed = obtained.packed;
+  if (packed.train.size() == train && packed.test.size() == test) return;
+  obtained.notices.push_back("the data set " + task_name(task) + " from " + packed.source + " has " +
+                             std::to_string(packed.train.size()) + " examples to train and " +
+                             std::to_string(packed.test.size()) + " to test; the official one has " +
+                             std::to_string(train) + " and " + std::to_string(test) + ".");
+}
+
+void make(const Recipe& recipe, Obtained& obtained) {
+  save_packed(obtained.path, recipe.prepare(), recipe.fingerprint, recipe.source);
+  obtained.packed = load_packed(obtained.path);
+  obtained.made = true;
+}
+
+}  // namespace
+
+Obtained obtain(const DataConfig& config, const Notify& notify) {
+  Config whole;
+  whole.data = config;
+  whole.to_json();  // checks each value
+  const auto recipe = recipe_of(config, notify);
+  Obtained obtained;
+  obtained.path = data_folder() / recipe.name;
+  bool whole_file = false;
+  if (fs::exists(obtained.path)) {
+    try {
+      obtained.packed = load_packed(obtained.path);
+      whole_file = obtained.packed.fingerprint == recipe.fingerprint;
+      if (!whole_file) obtained.notices.push_back(obtained.path.string() + " is of other data; it was made anew.");
+    } catch (const std::runtime_error& error) {
+      obtained.notices.push_back(std::string(error.what()) + " It was made anew.");
+    }
+  }
+  if (!whole_file) make(recipe, obtained);
+  warn_of_size(config.task, obtained);
+  return obtained;
+}
+
+Obtained obtain_from(Task task, const std::string& source, const Notify& notify) {
+  const auto recipe = official_recipe(task, fs::absolute(source).string(), notify);
+  Obtained obtained;
+  obtained.path = data_folder() / recipe.name;
+  make(recipe, obtained);
+  warn_of_size(task, obtained);
+  return obtained;
+}
+
+std::vector<fs::path> packed_files(Task task) {
+  std::vector<fs::path> files;
+  const auto name = task_name(task);
+  for (const auto& file : fs::directory_iterator(data_folder())) {
+    const auto stem = file.path().stem().string();
+    if (file.path().extension() == ending && (stem == name || stem.starts_with(name + "-"))) {
+      files.push_back(file.path());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string task_name(Task task) {
+  switch (task) {
+    case Task::listops:
+      return "listops";
+    case Task::scifar:
+      return "scifar";
+    case Task::imdb:
+      return "imdb";
+    case Task::text:
+      return "text";
+  }
+  throw std::invalid_argument("data.task is none of those that there are.");
+}
+
+}  // namespace hkt::data

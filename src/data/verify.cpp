@@ -1,0 +1,64 @@
+// Checking archives and packed files again.
+#include "data/verify.h"
+
+#include <stdexcept>
+
+#include "data/listops_expression.h"
+#include "data/md5.h"
+#include "data/official.h"
+#include "data/prepare.h"
+
+namespace hkt::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+Finding verify_archive(const Official& set) {
+  const auto archive = archive_of(set);
+  const auto sum = md5_of_file(archive), right = md5_of(set);
+  if (sum != right) {
+    return {false, archive.string() + " is damaged: its MD5 is " + sum + " and should be " + right + "."};
+  }
+  const std::string kind = right == set.md5 ? "official" : "right (it came from another home than the official one)";
+  return {true, archive.string() + ": its MD5 is the " + kind + "."};
+}
+
+void check_values(const PackedPart& part) {
+  const auto* tokens = part.tokens.const_data_ptr<std::uint8_t>();
+  const auto* offsets = part.offsets.const_data_ptr<std::int64_t>();
+  const auto* labels = part.labels.const_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < part.size(); ++i) {
+    if (listops::evaluate({tokens + offsets[i], tokens + offsets[i + 1]}) != labels[i]) {
+      throw std::invalid_argument("a label is not the value of its expression.");
+    }
+  }
+}
+
+Finding verify_packed(Task task, const fs::path& path) {
+  try {
+    const auto packed = load_packed(path);
+    for (const auto* part : {&packed.train, &packed.validation, &packed.test}) {
+      if (task == Task::listops) check_values(*part);
+    }
+    return {true, path.string() + ": whole, " + std::to_string(packed.train.size()) + " to train, " +
+                      std::to_string(packed.validation.size()) + " for validation, " +
+                      std::to_string(packed.test.size()) + " to test."};
+  } catch (const std::invalid_argument& error) {
+    return {false, path.string() + " is damaged: " + error.what()};
+  } catch (const std::runtime_error& error) {
+    return {false, error.what()};
+  }
+}
+
+}  // namespace
+
+std::vector<Finding> verify(Task task) {
+  std::vector<Finding> findings;
+  for (const auto& set : official()) {
+    if (set.task == task && fs::exists(archive_of(set))) findings.push_back(verify_archive(set));
+  }
+  for (const auto& path : packed_files(task)) findings.push_back(verify_packed(task, path));
+  return findings;
+}
+
+}  // namespace hkt::data

@@ -1,0 +1,24 @@
+// A file as memory, read when it is touched.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+namespace hkt {
+
+// Private: what is written to the bytes never reaches the file. Errors are std::runtime_error.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+}  // namespace hkt

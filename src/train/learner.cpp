@@ -1,0 +1,105 @@
+// Steps and evaluation, in full precision or under autocast.
+#include "learner.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <torch/nn/functional/loss.h>
+
+#include <vector>
+
+namespace hkt::train {
+namespace {
+
+// Autocast to bfloat16 while it lives, if it is wanted.
+class Autocast {
+ public:
+  Autocast(bool wanted, at::Device device) : wanted_(wanted), device_(device.type()) {
+    if (!wanted_) return;
+    at::autocast::set_autocast_dtype(device_, at::kBFloat16);
+    at::autocast::set_autocast_enabled(device_, true);
+    at::autocast::increment_nesting();
+  }
+  ~Autocast() {
+    if (!wanted_) return;
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(device_, false);
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  bool wanted_;
+  at::DeviceType device_;
+};
+
+at::Tensor logits_of(Classifier& model, const data::Batch& batch, bool bfloat16, at::Device device) {
+  const Autocast autocast(bfloat16, device);
+  return model->forward(batch.tokens.to(device, true), batch.lengths.to(device, true)).to(at::kFloat);
+}
+
+Classifier made_on(at::Device device, const ModelConfig& config) {
+  Classifier model(config);
+  model->to(device);
+  return model;
+}
+
+}  // namespace
+
+bool uses_bfloat16(const Config& config, at::Device device) {
+  if (config.train.precision == Precision::automatic) return device.is_cuda();
+  return config.train.precision == Precision::bfloat16;
+}
+
+Learner::Learner(const Config& config, at::Device device)
+    : device_(device),
+      bfloat16_(uses_bfloat16(config, device)),
+      model_(made_on(device, config.model)),
+      optimizer_(*model_, config.train) {
+  model_->train();
+}
+
+StepResult Learner::step(const data::Batch& batch, double learning_rate) {
+  model_->train();
+  const auto labels = batch.labels.to(device_, true);
+  const auto logits = logits_of(model_, batch, bfloat16_, device_);
+  const auto loss = torch::nn::functional::cross_entropy(logits, labels);
+  loss.backward();
+  const at::NoGradGuard no_grad;
+  return {loss.detach(), logits.argmax(1).eq(labels).sum(), optimizer_.step(learning_rate)};
+}
+
+std::int64_t Learner::parameters() const {
+  std::int64_t count = 0;
+  for (const auto& parameter : model_->parameters()) count += parameter.numel();
+  return count;
+}
+
+Predictions evaluate(Classifier& model, const data::Split& split, const Config& config, at::Device device,
+                     const Watch& watch) {
+  const at::NoGradGuard no_grad;
+  const bool was_training = model->is_training();
+  model->eval();
+  const data::Shape shape{config.train.batch, config.model.max_length, config.train.padding};
+  const auto order = data::evaluation_order(split, shape);
+  data::BatchQueue queue(split, order, shape);
+  Predictions result{at::empty({split.size(), config.model.classes}), at::empty({split.size()}, at::kLong), {}};
+  for (const auto& sequences : order) {
+    const auto batch = queue.next();
+    const auto where = at::tensor(sequences, at::kLong);
+    result.logits.index_copy_(0, where, logits_of(model, *batch, uses_bfloat16(config, device), device).cpu());
+    result.labels.index_copy_(0, where, batch->labels);
+    result.tally.sequences += where.size(0);
+    if (watch) watch(result.tally.sequences, split.size());
+  }
+  if (split.size() > 0) {
+    result.tally.loss =
+        torch::nn::functional::cross_entropy(result.logits.to(at::kDouble), result.labels,
+                                             torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum))
+            .item<double>();
+    result.tally.correct = result.logits.argmax(1).eq(result.labels).sum().item<std::int64_t>();
+  }
+  model->train(was_training);
+  return result;
+}
+
+}  // namespace hkt::train

@@ -1,0 +1,39 @@
+// The run directory: where the files of one training run lie. It is the contract between training and everything after.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace hkt::train {
+
+struct RunDirectory {
+  std::filesystem::path folder;
+
+  std::filesystem::path config() const { return folder / "config.json"; }
+  std::filesystem::path metrics() const { return folder / "metrics.jsonl"; }
+  std::filesystem::path model() const { return folder / "model.safetensors"; }  // the best on validation
+  std::filesystem::path state() const { return folder / "state.safetensors"; }  // the last, with all to go on
+  std::filesystem::path previous_state() const { return folder / "state.previous.safetensors"; }
+  std::filesystem::path predictions() const { return folder / "predictions.safetensors"; }
+
+  bool holds_run() const { return std::filesystem::exists(config()); }
+};
+
+// A new one with this config.json; throws std::invalid_argument where the folder holds anything.
+RunDirectory create_run(const std::filesystem::path& folder, const std::string& config);
+// One that is there; throws std::invalid_argument where it is not.
+RunDirectory open_run(const std::filesystem::path& folder);
+
+// While it lives no other process trains there; throws std::invalid_argument where one does.
+class RunLock {
+ public:
+  explicit RunLock(const RunDirectory& run);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+ private:
+  int file_;
+};
+
+}  // namespace hkt::train

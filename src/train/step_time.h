@@ -1,0 +1,22 @@
+// What a training step costs: several models take the same batches by turns.
+#pragma once
+
+#include <ATen/Device.h>
+
+#include <vector>
+
+#include "data/dataset.h"
+#include "hkt/config.h"
+
+namespace hkt::train {
+
+struct StepTime {
+  double seconds = 0;  // median
+  double ratio = 1;    // median over batches of the ratio to the first model
+};
+
+// The configs must agree in batch size, padding and length. `batches` of the first epoch's order are used.
+std::vector<StepTime> step_times(const std::vector<Config>& configs, const data::Split& split, at::Device device,
+                                 int batches);
+
+}  // namespace hkt::train

@@ -1,0 +1,238 @@
+// The training loop.
+#include "trainer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <torch/cuda.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+
+namespace hkt::train {
+namespace {
+
+constexpr std::int64_t lines_per_epoch = 50;
+
+double since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+at::Generator generator_of(at::Device device) { return at::globalContext().defaultGenerator(device); }
+
+void add(Tally& to, const Tally& from) {
+  to.loss += from.loss;
+  to.correct += from.correct;
+  to.sequences += from.sequences;
+}
+
+}  // namespace
+
+Trainer::Trainer(RunDirectory run, Identity identity, const data::Dataset& dataset, at::Device device, Hooks hooks)
+    : run_(std::move(run)),
+      identity_(std::move(identity)),
+      dataset_(dataset),
+      device_(device),
+      hooks_(std::move(hooks)),
+      shape_{settings().batch, identity_.config.model.max_length, settings().padding},
+      steps_per_epoch_((dataset.train.size() + settings().batch - 1) / settings().batch),
+      steps_(steps_per_epoch_ * settings().epochs),
+      line_every_(std::max<std::int64_t>(1, steps_per_epoch_ / lines_per_epoch)) {
+  if (dataset.train.size() == 0 || dataset.validation.size() == 0) {
+    throw std::invalid_argument("the data has " + std::to_string(dataset.train.size()) +
+                                " sequences for training and " + std::to_string(dataset.validation.size()) +
+                                " for validation; training needs both (data.validation sets the share held back).");
+  }
+}
+
+Outcome Trainer::run() {
+  restore();
+  begin_metrics();
+  bool stopped = false;
+  while (!position_.finished && !stopped) stopped = !run_epoch();
+  return {position_.finished, position_.step, position_.best_epoch, position_.best_accuracy};
+}
+
+void Trainer::restore() {
+  auto state = load_state(run_, identity_, [&](const std::string& text) {
+    if (hooks_.warn) hooks_.warn(text);
+  });
+  torch::manual_seed(static_cast<std::uint64_t>(settings().seed));
+  learner_.emplace(identity_.config, device_);
+  if (!state) return;
+
+  position_ = state->position;
+  best_ = std::move(state->best);
+  set_parameters(*learner_->model(), state->parameters);
+  learner_->optimizer().restore(state->optimizer);
+  generator_of(at::kCPU).set_state(state->generator);
+  if (device_.is_cuda() && state->cuda_generator.defined()) generator_of(device_).set_state(state->cuda_generator);
+  saved_step_ = position_.step;
+  // Killed between the two files, or damaged since: the state knows the best weights.
+  if (!best_.empty()) save_model(run_, identity_, best_);
+}
+
+void Trainer::begin_metrics() {
+  metrics_.emplace(run_.metrics(), position_.metrics_bytes);
+  if (saved_step_ >= 0) return;
+  metrics_->add({{"event", "start"},
+                 {"parameters", learner_->parameters()},
+                 {"steps", steps_},
+                 {"epochs", settings().epochs},
+                 {"train_sequences", dataset_.train.size()},
+                 {"validation_sequences", dataset_.validation.size()},
+                 {"cut_sequences", data::count_cut(dataset_.train, shape_.max_length)},
+                 {"device", device_.str()},
+                 {"precision", uses_bfloat16(identity_.config, device_) ? "bfloat16" : "float32"},
+                 {"threads", at::get_num_threads()}});
+  save();
+}
+
+bool Trainer::run_epoch() {
+  auto order =
+      data::training_order(dataset_.train, shape_, static_cast<std::uint64_t>(settings().seed), position_.epoch);
+  data::BatchQueue queue(dataset_.train, std::move(order), shape_, static_cast<std::size_t>(position_.batch));
+  epoch_begin_ = Clock::now();
+  tokens_ = 0;
+  wait_seconds_ = 0;
+  const double seconds_before = position_.seconds;
+  while (true) {
+    const auto asked = Clock::now();
+    const auto batch = queue.next();
+    wait_seconds_ += since(asked);
+    if (!batch) break;
+    take(*batch);
+    position_.seconds = seconds_before + since(epoch_begin_);
+    const bool stop = hooks_.stop && hooks_.stop();
+    if (stop || since(last_save_) >= settings().checkpoint_seconds) save();
+    if (stop) return false;
+  }
+  end_epoch();
+  return true;
+}
+
+void Trainer::take(const data::Batch& batch) {
+  pending_.push_back(learner_->step(batch, learning_rate(settings(), position_.step, steps_)));
+  pending_sizes_.push_back(batch.labels.size(0));
+  tokens_ += batch.valid_tokens;
+  ++position_.step;
+  ++position_.batch;
+  const bool line = position_.batch % line_every_ == 0 || position_.batch == steps_per_epoch_;
+  // To look at a result is to wait for the GPU, so there it is done once a line.
+  if (line || device_.is_cpu()) settle();
+  if (line) write_step_line();
+  if (hooks_.step && (line || device_.is_cpu())) {
+    hooks_.step({position_.step, steps_, position_.epoch, settings().epochs, position_.epoch_tally,
+                 static_cast<double>(tokens_) / since(epoch_begin_)});
+  }
+}
+
+// Looks at the results of the steps since the last time, oldest first.
+void Trainer::settle() {
+  for (std::size_t i = 0; i < pending_.size(); ++i) {
+    const double loss = pending_[i].loss.item<double>();
+    last_gradient_norm_ = pending_[i].gradient_norm.item<double>();
+    if (!std::isfinite(loss) || !std::isfinite(last_gradient_norm_)) {
+      const auto step = position_.step - static_cast<std::int64_t>(pending_.size() - i) + 1;
+      throw std::runtime_error("the " + std::string(std::isfinite(loss) ? "gradient" : "loss") + " of step " +
+                               std::to_string(step) + " is not finite; the last good checkpoint, of step " +
+                               std::to_string(saved_step_) + ", is kept in " + run_.folder.string() + ".");
+    }
+    const Tally tally{loss * static_cast<double>(pending_sizes_[i]), pending_[i].correct.item<std::int64_t>(),
+                      pending_sizes_[i]};
+    add(position_.epoch_tally, tally);
+    add(position_.recent_tally, tally);
+  }
+  pending_.clear();
+  pending_sizes_.clear();
+}
+
+void Trainer::write_step_line() {
+  const auto& recent = position_.recent_tally;
+  metrics_->add({{"event", "step"},
+                 {"step", position_.step},
+                 {"epoch", position_.epoch},
+                 {"loss", recent.mean_loss()},
+                 {"accuracy", recent.accuracy()},
+                 {"learning_rate", learning_rate(settings(), position_.step - 1, steps_)},
+                 {"gradient_norm", last_gradient_norm_},
+                 {"tokens_per_second", static_cast<double>(tokens_) / since(epoch_begin_)}});
+  position_.recent_tally = {};
+}
+
+// λ by block, head and level.
+std::vector<std::vector<std::vector<double>>> Trainer::level_weights() {
+  const at::NoGradGuard no_grad;
+  std::vector<std::vector<std::vector<double>>> all;
+  for (const auto& block : *learner_->model()->blocks) {
+    const auto weights = block->as<Block>()->attention->weights().to(at::kCPU, at::kDouble).contiguous();
+    auto& heads = all.emplace_back();
+    for (std::int64_t head = 0; head < weights.size(0); ++head) {
+      const auto* row = weights.const_data_ptr<double>() + head * weights.size(1);
+      heads.emplace_back(row, row + weights.size(1));
+    }
+  }
+  return all;
+}
+
+void Trainer::end_epoch() {
+  const double wait_share = wait_seconds_ / std::max(since(epoch_begin_), 1e-9);
+  const auto begin = Clock::now();
+  const auto validation = evaluate(learner_->model(), dataset_.validation, identity_.config, device_).tally;
+  const bool best = position_.best_epoch < 0 || validation.accuracy() > position_.best_accuracy ||
+                    (validation.accuracy() == position_.best_accuracy && validation.mean_loss() < position_.best_loss);
+  if (best) {
+    position_.best_epoch = position_.epoch;
+    position_.best_accuracy = validation.accuracy();
+    position_.best_loss = validation.mean_loss();
+    best_ = copy_of_parameters(*learner_->model());
+    save_model(run_, identity_, best_);
+  }
+  metrics_->add({{"event", "epoch"},
+                 {"epoch", position_.epoch},
+                 {"step", position_.step},
+                 {"train_loss", position_.epoch_tally.mean_loss()},
+                 {"train_accuracy", position_.epoch_tally.accuracy()},
+                 {"validation_loss", validation.mean_loss()},
+                 {"validation_accuracy", validation.accuracy()},
+                 {"best", best},
+                 {"level_weights", level_weights()},
+                 {"seconds", position_.seconds},
+                 {"data_wait_share", wait_share},
+                 {"validation_seconds", since(begin)}});
+  if (hooks_.epoch) hooks_.epoch({position_.epoch, position_.epoch_tally, validation, best});
+  ++position_.epoch;
+  position_.batch = 0;
+  position_.epoch_tally = position_.recent_tally = {};
+  position_.seconds = 0;
+  const bool early = patience_is_over();
+  position_.finished = early || position_.epoch == settings().epochs;
+  if (position_.finished) {
+    metrics_->add({{"event", "end"},
+                   {"reason", early ? "patience" : "finished"},
+                   {"step", position_.step},
+                   {"best_epoch", position_.best_epoch},
+                   {"best_validation_accuracy", position_.best_accuracy}});
+  }
+  save();
+}
+
+bool Trainer::patience_is_over() const {
+  return settings().patience > 0 && position_.epoch - 1 - position_.best_epoch >= settings().patience;
+}
+
+void Trainer::save() {
+  settle();
+  position_.metrics_bytes = metrics_->bytes();
+  State state{position_, copy_of_parameters(*learner_->model()), learner_->optimizer().state(),
+              best_,     generator_of(at::kCPU).get_state(),     {}};
+  if (device_.is_cuda()) state.cuda_generator = generator_of(device_).get_state();
+  save_state(run_, identity_, state);
+  saved_step_ = position_.step;
+  last_save_ = Clock::now();
+}
+
+}  // namespace hkt::train

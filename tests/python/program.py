@@ -1,0 +1,44 @@
+"""Runs the program hkt as a user would, on a tiny task that trains in a second or two."""
+import json
+import os
+import subprocess
+
+from conftest import build
+
+# Small enough for many runs, large enough for several checkpoints and validation at the end of each epoch.
+TINY = [
+    "model.width=16", "model.heads=2", "model.feedforward=16", "model.blocks=1", "model.max_length=64",
+    "data.train_samples=320", "data.validation_samples=64", "data.test_samples=64", "data.max_tokens=64",
+    "train.batch=16", "train.epochs=3",
+]
+
+
+def command(*arguments):
+    return [str(build / "hkt"), *map(str, arguments)]
+
+
+def environment(**variables):
+    return {**os.environ, "OMP_WAIT_POLICY": "passive", **{name: str(value) for name, value in variables.items()}}
+
+
+def run(*arguments, data=None, **options):
+    """The finished process, with its output as text."""
+    variables = {"HKT_DATA": data} if data else {}
+    return subprocess.run(command(*arguments), capture_output=True, text=True, env=environment(**variables), timeout=300, **options)
+
+
+def train_arguments(folder, *changes, preset="listops"):
+    return ["train", preset, "--threads", 1, "--out", folder, "--set", *TINY, *changes]
+
+
+def metrics(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def refused(process, *words, code=2):
+    """One sentence on standard error that holds these words, and this exit code."""
+    lines = process.stderr.strip().splitlines()
+    assert process.returncode == code, process.stderr
+    assert len(lines) == 1 and lines[0].startswith("hkt: "), process.stderr
+    for word in words:
+        assert str(word) in lines[0], f"{word!r} is not in: {lines[0]}"

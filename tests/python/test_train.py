@@ -1,0 +1,369 @@
+"""Training through the program: checkpoints, killed and damaged runs, bad input, and what comes out."""
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+from program import TINY, command, environment, metrics, refused, run, train_arguments
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+EVERY_STEP = "train.checkpoint_seconds=0"
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory, data):
+    """A run that nothing disturbed. Not to be changed: copies may."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    process = run(*train_arguments(folder, EVERY_STEP), data=data)
+    assert process.returncode == 0, process.stderr
+    return folder
+
+
+def start(*arguments, data, **options):
+    return subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                            env=environment(HKT_DATA=data), **options)
+
+
+def resume(folder, data):
+    process = run("train", "--resume", folder, data=data)
+    assert process.returncode == 0, process.stderr
+    return process
+
+
+def numbers(folder):
+    """The lines of metrics without what a clock says."""
+    clocks = {"seconds", "tokens_per_second", "data_wait_share", "validation_seconds"}
+    return [{key: value for key, value in line.items() if key not in clocks} for line in metrics(folder)]
+
+
+def same_outcome(folder, other):
+    assert (folder / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+    ours, theirs = (load_file(run / "state.safetensors") for run in (folder, other))
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        assert tensor.equal(theirs[name]), name
+    assert numbers(folder) == numbers(other)
+
+
+def test_what_a_run_directory_holds(finished, data):
+    lines = metrics(finished)
+    assert lines[0]["event"] == "start" and lines[-1]["event"] == "end"
+    epochs = [line for line in lines if line["event"] == "epoch"]
+    assert len(epochs) == 3
+    for line in epochs:
+        assert len(line["level_weights"]) == 1 and len(line["level_weights"][0]) == 2
+        for head in line["level_weights"][0]:
+            assert sum(head) == pytest.approx(1, abs=1e-6)
+    with safe_open(finished / "model.safetensors", "pt") as file:
+        assert json.loads(file.metadata()["labels"]) == [str(digit) for digit in range(10)]
+        assert json.loads(file.metadata()["config"]) == json.loads((finished / "config.json").read_text())
+        count = sum(file.get_tensor(name).numel() for name in file.keys())
+    assert count == lines[0]["parameters"]
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(finished, data, tmp_path):
+    for seed in (0, 1):
+        process = run(*train_arguments(tmp_path / str(seed), EVERY_STEP), "--seed", seed, data=data)
+        assert process.returncode == 0, process.stderr
+    same_outcome(tmp_path / "0", finished)
+    assert (tmp_path / "1/model.safetensors").read_bytes() != (finished / "model.safetensors").read_bytes()
+
+
+def test_a_run_killed_twenty_times_ends_with_the_same_bits(finished, data, tmp_path):
+    folder, kills, pick = tmp_path / "killed", 0, random.Random(7)
+    arguments = train_arguments(folder, EVERY_STEP)
+    while kills < 20:
+        process = start(*arguments, data=data)
+        time.sleep(pick.uniform(0.05, 1.2))
+        process.kill()
+        process.communicate()
+        kills += 1
+        if (folder / "config.json").exists():
+            arguments = ["train", "--resume", folder]
+    if not (folder / "config.json").exists():
+        assert run(*arguments, data=data).returncode == 0
+    resume(folder, data)
+    same_outcome(folder, finished)
+    assert not list(folder.glob("*partial*"))
+
+
+def test_a_run_killed_while_it_writes_a_checkpoint_ends_with_the_same_bits(finished, data, tmp_path):
+    folder = tmp_path / "killed"
+    # The system kills who writes beyond this size: somewhere in the middle of a state, which is larger.
+    size = (finished / "state.safetensors").stat().st_size // 2
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    process = start(*train_arguments(folder, EVERY_STEP), data=data, preexec_fn=limit)
+    process.communicate()
+    assert process.returncode == -signal.SIGXFSZ
+    assert list(folder.glob("*partial*")), "it was not killed in mid-write"
+    for _ in range(2):
+        process = start("train", "--resume", folder, data=data)
+        time.sleep(0.6)
+        process.kill()
+        process.communicate()
+        process = start("train", "--resume", folder, data=data, preexec_fn=limit)
+        process.communicate()
+    resume(folder, data)
+    same_outcome(folder, finished)
+
+
+def test_interrupted_once_it_saves_and_stops(finished, data, tmp_path):
+    folder = tmp_path / "stopped"
+    process = start(*train_arguments(folder, "train.checkpoint_seconds=1000"), data=data)
+    while not (folder / "metrics.jsonl").exists() or len((folder / "metrics.jsonl").read_text().splitlines()) < 5:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert process.returncode == 130
+    assert len(metrics(folder)) < len(metrics(finished))
+    resume(folder, data)
+    assert (load_file(folder / "model.safetensors").keys() == load_file(finished / "model.safetensors").keys())
+    ours, theirs = load_file(folder / "model.safetensors"), load_file(finished / "model.safetensors")
+    assert all(tensor.equal(theirs[name]) for name, tensor in ours.items())
+
+
+def test_resuming_a_finished_run_changes_nothing(finished, data, tmp_path):
+    folder = shutil.copytree(finished, tmp_path / "copy")
+    resume(folder, data)
+    same_outcome(folder, finished)
+
+
+def damage(path, how):
+    content = bytearray(path.read_bytes())
+    if how == "cut":
+        content = content[: len(content) // 3]
+    elif how == "flipped":
+        content[len(content) // 2] ^= 1
+    elif how == "empty":
+        content = b""
+    else:
+        content = b"something else entirely"
+    path.unlink()
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "empty", "foreign"])
+def test_a_damaged_state_gives_way_to_the_one_before(finished, data, tmp_path, how):
+    folder = shutil.copytree(finished, tmp_path / "copy")
+    damage(folder / "state.safetensors", how)
+    damage(folder / "model.safetensors", how)
+    process = resume(folder, data)
+    assert "state.safetensors" in process.stderr and "The checkpoint before it, of step" in process.stderr
+    same_outcome(folder, finished)
+
+    damage(folder / "state.safetensors", how)
+    damage(folder / "state.previous.safetensors", how)
+    refused(run("train", "--resume", folder, data=data), "state.safetensors", code=1)
+
+
+def test_the_state_of_another_run_is_refused(finished, data, tmp_path):
+    folder = tmp_path / "other"
+    assert run(*train_arguments(folder), "--seed", 5, data=data).returncode == 0
+    for name in ("state.safetensors", "state.previous.safetensors"):
+        shutil.copy(finished / name, folder / name)
+    refused(run("train", "--resume", folder, data=data), "belongs to a run with another config", code=1)
+
+
+def test_a_damaged_model_is_made_good_from_the_state(finished, data, tmp_path):
+    folder = shutil.copytree(finished, tmp_path / "copy")
+    good = run("eval", folder, "--json", data=data)
+    damage(folder / "model.safetensors", "flipped")
+    process = run("eval", folder, "--json", data=data)
+    assert process.returncode == 0 and process.stdout == good.stdout
+    assert "is damaged" in process.stderr
+    damage(folder / "state.safetensors", "flipped")
+    refused(run("eval", folder, data=data), "is damaged", code=1)
+
+
+def test_padding_to_the_full_length_gives_the_same_loss(data, tmp_path):
+    losses = []
+    for padding in ("batch", "full"):
+        folder = tmp_path / padding
+        process = run(*train_arguments(folder, "model.dropout=0", "train.epochs=1", f"train.padding={padding}"), data=data)
+        assert process.returncode == 0, process.stderr
+        losses.append([line["loss"] for line in metrics(folder) if line["event"] == "step"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_bfloat16_on_the_cpu(finished, data, tmp_path):
+    process = run(*train_arguments(tmp_path / "half", "train.precision=bfloat16", "train.epochs=1"), data=data)
+    assert process.returncode == 0, process.stderr
+    first, half = metrics(finished), metrics(tmp_path / "half")
+    assert half[0]["precision"] == "bfloat16"
+    assert half[1]["loss"] == pytest.approx(first[1]["loss"], rel=2e-2) and half[1]["loss"] != first[1]["loss"]
+
+
+def test_patience_ends_a_run_early(data, tmp_path):
+    process = run(*train_arguments(tmp_path / "run", "train.learning_rate=0", "train.epochs=9", "train.patience=2"), data=data)
+    assert process.returncode == 0, process.stderr
+    last = metrics(tmp_path / "run")[-1]
+    assert last["reason"] == "patience" and last["best_epoch"] == 0
+    assert sum(line["event"] == "epoch" for line in metrics(tmp_path / "run")) == 3
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(data, tmp_path):
+    folder = tmp_path / "run"
+    process = run(*train_arguments(folder, "train.learning_rate=9.9", "train.weight_decay=9.9", "train.gradient_norm=0",
+                                   "train.warmup=0", EVERY_STEP), data=data)
+    refused(process, "is not finite", "of step", folder, code=1)
+    states = load_file(folder / "state.safetensors")
+    assert all(tensor.isfinite().all() for name, tensor in states.items() if name.startswith("model/"))
+
+
+def test_two_processes_in_one_folder(data, tmp_path):
+    folder = tmp_path / "run"
+    first = start(*train_arguments(folder, "train.epochs=500"), data=data)
+    while not (folder / "state.safetensors").exists():
+        time.sleep(0.01)
+    refused(run("train", "--resume", folder, data=data), "another process is training")
+    refused(run(*train_arguments(folder), data=data), "holds a run already", "--resume")
+    first.kill()
+    first.communicate()
+
+
+def test_evaluation_and_prediction(finished, data, tmp_path):
+    folder = shutil.copytree(finished, tmp_path / "copy")
+    process = run("eval", folder, "--split", "test", "--json", data=data)
+    result = json.loads(process.stdout)
+    predictions = load_file(folder / "predictions.safetensors")
+    right = predictions["logits"].argmax(1).eq(predictions["labels"])
+    assert result["sequences"] == 64 and result["accuracy"] == pytest.approx(right.double().mean().item())
+    assert sum(row["sequences"] for row in result["labels"]) == 64
+
+    lines = ["[MAX 4 [MIN 7 2 ] 3 ]", "[SM 1 2 3 ]"] * 40
+    process = run("predict", folder, data=data, input="\n".join(lines) + "\n")
+    answers = process.stdout.splitlines()
+    assert len(answers) == 80 and len(set(answers)) == 2
+    label, probability = answers[0].split("\t")
+    assert label in "0123456789" and 0.05 < float(probability) <= 1
+    refused(run("predict", folder, data=data, input="[MAX 1 2\n"), "line 1")
+
+
+def make_text(path, count, form):
+    """Texts that are easy to tell apart: the label is named in them."""
+    pick, lines = random.Random(3), []
+    for i in range(count):
+        label = ["poor", "fine"][i % 2]
+        text = " ".join(pick.choice(["a", "film", "of", "words"]) for _ in range(6)) + (" !!!!" if label == "fine" else " ....")
+        lines.append(f"{label}\t{text}" if form == "tsv" else json.dumps({"label": label, "text": text}))
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("form", ["tsv", "jsonl"])
+def test_a_users_own_texts(data, tmp_path, form):
+    make_text(tmp_path / f"train.{form}", 200, form)
+    make_text(tmp_path / f"test.{form}", 40, form)
+    changes = [change for change in TINY if change.startswith(("model", "train"))]
+    process = run("train", "text", "--threads", 1, "--out", tmp_path / "run", "--set", *changes, "model.max_length=24",
+                  "train.epochs=8", "train.learning_rate=0.01", f"data.train={tmp_path}/train.{form}", f"data.test={tmp_path}/test.{form}", data=data)
+    assert process.returncode == 0, process.stderr
+    assert "are longer than model.max_length, 24, and are cut there" in process.stdout
+    result = json.loads(run("eval", tmp_path / "run", "--json", data=data).stdout)
+    assert [row["label"] for row in result["labels"]] == ["fine", "poor"]
+    process = run("predict", tmp_path / "run", data=data, input="a film !!!!\na film ....\n")
+    assert [line.split("\t")[0] for line in process.stdout.splitlines()] == ["fine", "poor"]
+
+
+BAD = [
+    (["train", "listopps", "--out", "o"], ["listopps", "nearest", "listops"]),
+    (["train", "no-such.json", "--out", "o"], ["no-such.json"]),
+    (["train", "listops"], ["--out"]),
+    (["train", "--out", "o"], ["preset"]),
+    (["train", "listops", "--out", "o", "--set", "model.levls=2"], ["levls", "levels"]),
+    (["train", "listops", "--out", "o", "--set", "levels=2"], ["section.key=value"]),
+    (["train", "listops", "--out", "o", "--set", "train.epochs=0"], ["train.epochs is 0"]),
+    (["train", "listops", "--out", "o", "--set", "model.width=30"], ["multiple of model.heads"]),
+    (["train", "listops", "--out", "o", "--set", "data.max_tokens=9999"], ["data.max_tokens", "model.max_length"]),
+    (["train", "listops", "--out", "o", "--set", "data.min_tokens=600"], ["data.min_tokens", "data.max_tokens"]),
+    (["train", "listops", "--out", "o", "--set", "data.train=x.tsv"], ["data.train", "\"text\""]),
+    (["train", "listops", "--out", "o", "--set", "model.classes=3", *TINY], ["model.classes is 3", "10 labels"]),
+    (["train", "text", "--out", "o"], ["data.train"]),
+    (["train", "text", "--out", "o", "--set", "data.train=none.tsv"], ["none.tsv"]),
+    (["train", "listops", "--out", "o", "--device", "tpu"], ["tpu", "cuda"]),
+    (["train", "listops", "--out", "o", "--threads", "0"], ["--threads"]),
+    (["train", "--resume", "nowhere"], ["nowhere", "holds no run"]),
+    (["train", "listops", "--resume", "x"], ["--resume"]),
+    (["eval", "nowhere"], ["nowhere", "not a folder"]),
+    (["predict", "."], ["holds no model.safetensors"]),
+    (["reproduce", "listop"], ["listop", "nearest"]),
+    (["reproduce", "listops", "--budget", "huge"], ["huge", "quick or full"]),
+    (["trian"], ["trian", "train"]),
+    (["train", "listops", "--outt", "o"], ["--outt"]),
+    ([], ["ubcommand"]),
+]
+
+
+@pytest.mark.parametrize("arguments, words", BAD, ids=[" ".join(arguments)[:60] for arguments, _ in BAD])
+def test_bad_input_is_refused_in_a_sentence(arguments, words, data, tmp_path):
+    refused(run(*arguments, data=data, cwd=tmp_path), *words)
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_split_or_config_that_is_not_there(finished, data, tmp_path):
+    refused(run("eval", finished, "--split", "tests", data=data), "tests", "nearest")
+    (tmp_path / "bad.json").write_text('{"format": 1, "model": {"levels": 99}}')
+    refused(run("train", tmp_path / "bad.json", "--out", tmp_path / "o", data=data), "bad.json", "model.levels is 99")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/thing").write_text("mine")
+    refused(run(*train_arguments(tmp_path / "full"), data=data), "not an empty folder")
+    assert (tmp_path / "full/thing").read_text() == "mine"
+
+
+def test_a_full_disk_loses_nothing(finished, data, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    size = (finished / "model.safetensors").stat().st_size + (finished / "state.safetensors").stat().st_size * 5 // 2
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    try:
+        folder = disk / "run"
+        process = run(*train_arguments(folder, EVERY_STEP), data=data)
+        assert process.returncode == 1 and "No space left on device" in process.stderr, process.stderr
+        assert sum(line.startswith("hkt: ") for line in process.stderr.splitlines()) == 1, process.stderr
+        saved = shutil.copytree(folder, tmp_path / "run")
+    finally:
+        subprocess.run(["umount", disk], check=True)
+    resume(saved, data)
+    same_outcome(saved, finished)
+
+
+def test_reproduce_compares_and_goes_on_where_it_stopped(data, tmp_path):
+    arguments = ["reproduce", "listops", "--budget", "quick", "--out", tmp_path, "--set", *TINY, "train.epochs=1"]
+    process = run(*arguments, data=data)
+    assert process.returncode == 0, process.stderr
+    for word in ("standard", "hkt", "gain", "McNemar", "λ of hkt, block 0"):
+        assert word in process.stdout
+    results = json.loads((tmp_path / "listops-quick/results.json").read_text())
+    assert [model["name"] for model in results["models"]] == ["standard", "hkt"]
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")}
+    assert len(stamps) == 2
+    again = run(*arguments, "--json", data=data)
+    assert json.loads(again.stdout)[0]["models"][1]["test_accuracy"] == results["models"][1]["test_accuracy"]
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps, "a finished run was repeated"
+    refused(run("reproduce", "listops", "--out", tmp_path, "--set", *TINY, "train.epochs=2", data=data), "another config")
+
+
+@pytest.mark.parametrize("name", [[], ["train"], ["eval"], ["predict"], ["reproduce"], ["info"], ["data"]])
+def test_help(name):
+    process = run(*name, "--help")
+    assert process.returncode == 0 and "Usage" in process.stdout
+    assert name in ([], ["data"]) or "Example" in process.stdout
+
+
+def test_info():
+    facts = json.loads(run("info", "--json").stdout)
+    assert facts["torch"] == "2.11.0" and facts["cpu_kernels"] in ("portable", "avx2", "avx512", "avx512_bf16")
+    process = subprocess.run(command("info", "--json"), capture_output=True, text=True, env=environment(ATEN_CPU_CAPABILITY="default"))
+    assert json.loads(process.stdout)["cpu_kernels"] == "portable"

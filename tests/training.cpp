@@ -1,0 +1,278 @@
+// The parts of training: batches, optimiser and schedule, statistics, parameter counts.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include "data/batches.h"
+#include "data/dataset.h"
+#include "train/comparison.h"
+#include "train/learner.h"
+#include "train/optimizer.h"
+#include "train/presets.h"
+#include "train/protocol.h"
+
+namespace {
+
+using namespace hkt;
+
+// Sequences of these lengths; token j of sequence i is i + j, modulo 200, plus 1.
+data::Split split_of(const std::vector<std::int64_t>& lengths) {
+  std::vector<std::int64_t> offsets = {0}, indices(lengths.size());
+  std::vector<std::uint8_t> tokens;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    for (std::int64_t j = 0; j < lengths[i]; ++j)
+      tokens.push_back(static_cast<std::uint8_t>((static_cast<std::int64_t>(i) + j) % 200 + 1));
+    offsets.push_back(static_cast<std::int64_t>(tokens.size()));
+  }
+  std::iota(indices.begin(), indices.end(), std::int64_t{0});
+  const auto labels = at::arange(static_cast<std::int64_t>(lengths.size()), at::kLong) % 3;
+  return {at::tensor(tokens, at::kByte), at::tensor(offsets, at::kLong), labels, indices};
+}
+
+std::vector<std::int64_t> random_lengths(std::int64_t count) {
+  const auto lengths = at::randint(0, 60, {count}, at::kLong);
+  return {lengths.data_ptr<std::int64_t>(), lengths.data_ptr<std::int64_t>() + count};
+}
+
+TEST(Batches, EverySequenceIsThereOnce) {
+  const auto split = split_of(random_lengths(1000));
+  for (const auto& order :
+       {data::training_order(split, {.batch = 7}, 3, 1), data::evaluation_order(split, {.batch = 7})}) {
+    std::multiset<std::int64_t> seen;
+    for (const auto& batch : order) {
+      EXPECT_LE(batch.size(), 7u);
+      seen.insert(batch.begin(), batch.end());
+    }
+    EXPECT_EQ(seen.size(), 1000u);
+    EXPECT_EQ(std::set<std::int64_t>(seen.begin(), seen.end()).size(), 1000u);
+  }
+}
+
+TEST(Batches, SeedAndEpochAloneDecideTheOrder) {
+  const auto split = split_of(random_lengths(500));
+  const auto order = [&](std::uint64_t seed, std::int64_t epoch) {
+    return data::training_order(split, {.batch = 16}, seed, epoch);
+  };
+  EXPECT_EQ(order(1, 2), order(1, 2));
+  EXPECT_NE(order(1, 2), order(1, 3));
+  EXPECT_NE(order(1, 2), order(2, 2));
+}
+
+TEST(Batches, TokensLengthsAndPadding) {
+  const auto split = split_of({3, 0, 5, 9});
+  const std::vector<std::int64_t> sequences = {2, 0, 1, 3};
+  const auto batch = data::make_batch(split, sequences, {.batch = 4, .max_length = 6});
+  EXPECT_TRUE(batch.tokens.equal(
+      torch::tensor({{3, 4, 5, 6, 7, 0}, {1, 2, 3, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, {4, 5, 6, 7, 8, 9}}, at::kLong)))
+      << batch.tokens;
+  EXPECT_TRUE(batch.lengths.equal(at::tensor({5, 3, 0, 6}, at::kLong)));
+  EXPECT_TRUE(batch.labels.equal(at::tensor({2, 0, 1, 0}, at::kLong)));
+  EXPECT_EQ(batch.valid_tokens, 14);
+  EXPECT_EQ(data::count_cut(split, 6), 1);
+  const auto full = data::make_batch(split, sequences, {.batch = 4, .max_length = 20, .padding = Padding::full});
+  EXPECT_EQ(full.tokens.size(1), 20);
+}
+
+TEST(Batches, PaddingWastesLittleOnListOps) {
+  DataConfig config;
+  config.train_samples = 20000;
+  config.validation_samples = config.test_samples = 10;
+  const auto dataset = data::load(config);
+  std::int64_t valid = 0, all = 0;
+  const data::Shape shape{.batch = 64, .max_length = 512};
+  for (const auto& sequences : data::training_order(dataset.train, shape, 0, 0)) {
+    const auto batch = data::make_batch(dataset.train, sequences, shape);
+    valid += batch.valid_tokens;
+    all += batch.tokens.numel();
+  }
+  RecordProperty("waste", std::to_string(1 - static_cast<double>(valid) / static_cast<double>(all)));
+  EXPECT_GT(static_cast<double>(valid), 0.9 * static_cast<double>(all));
+}
+
+TEST(Batches, TheQueueGivesTheOrderFromWhereItIsAsked) {
+  const auto split = split_of(random_lengths(300));
+  const data::Shape shape{.batch = 8};
+  const auto order = data::training_order(split, shape, 5, 0);
+  for (const std::size_t first : {std::size_t{0}, std::size_t{11}, order.size()}) {
+    data::BatchQueue queue(split, order, shape, first);
+    for (std::size_t i = first; i < order.size(); ++i) {
+      const auto batch = queue.next();
+      ASSERT_TRUE(batch);
+      EXPECT_TRUE(batch->tokens.equal(data::make_batch(split, order[i], shape).tokens));
+    }
+    EXPECT_FALSE(queue.next());
+  }
+  data::BatchQueue left_early(split, order, shape);  // must not hang when it is destroyed half-read
+  left_early.next();
+}
+
+TEST(Schedule, RisesThenFallsAsACosine) {
+  TrainConfig config;
+  config.learning_rate = 2;
+  config.warmup = 0.1;
+  EXPECT_DOUBLE_EQ(train::learning_rate(config, 0, 100), 0.2);
+  EXPECT_DOUBLE_EQ(train::learning_rate(config, 9, 100), 2);
+  EXPECT_NEAR(train::learning_rate(config, 54, 100), 1, 1e-12);
+  EXPECT_NEAR(train::learning_rate(config, 99, 100), 0, 1e-12);
+  for (std::int64_t step = 10; step < 100; ++step) {
+    EXPECT_LT(train::learning_rate(config, step, 100), train::learning_rate(config, step - 1, 100));
+  }
+}
+
+class Optimizer : public testing::Test {
+ protected:
+  static Classifier model() {
+    torch::manual_seed(1);
+    ModelConfig config;
+    config.width = 16;
+    config.feedforward = 8;
+    config.vocab = 11;
+    return Classifier(config);
+  }
+  static void backward(Classifier& model, int step) {
+    torch::manual_seed(step);
+    const auto tokens = at::randint(0, 11, {4, 9}, at::kLong);
+    const auto logits = model->forward(tokens);
+    torch::nn::functional::cross_entropy(logits * 30, at::randint(0, 10, {4}, at::kLong)).backward();
+  }
+};
+
+TEST_F(Optimizer, AgreesWithTorchsOwnAdamW) {
+  auto ours = model(), theirs = model();
+  TrainConfig config;
+  config.weight_decay = 0.3;
+  config.gradient_norm = 0.5;
+  train::Optimizer optimizer(*ours, config);
+  std::vector<at::Tensor> matrices, others;
+  for (const auto& parameter : theirs->named_parameters()) {
+    const bool decays = parameter.value().dim() >= 2 && parameter.key().find("alpha") == std::string::npos;
+    (decays ? matrices : others).push_back(parameter.value());
+  }
+  const auto options = [&](double decay) {
+    return std::make_unique<torch::optim::AdamWOptions>(torch::optim::AdamWOptions(0.01).weight_decay(decay));
+  };
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(matrices, options(0.3));
+  groups.emplace_back(others, options(0));
+  torch::optim::AdamW reference(groups, torch::optim::AdamWOptions(0.01));
+  for (int step = 0; step < 5; ++step) {
+    backward(ours, step);
+    backward(theirs, step);
+    const double norm = torch::nn::utils::clip_grad_norm_(theirs->parameters(), 0.5);
+    reference.step();
+    reference.zero_grad();
+    EXPECT_NEAR(optimizer.step(0.01).item<double>(), norm, 1e-4 * norm);
+    EXPECT_GT(norm, 0.5) << "the test must cut something";
+  }
+  const auto expected = theirs->named_parameters();
+  for (const auto& parameter : ours->named_parameters()) {
+    EXPECT_TRUE(at::allclose(parameter.value(), expected[parameter.key()], 1e-4, 1e-5)) << parameter.key();
+  }
+}
+
+TEST_F(Optimizer, ItsStateGoesOnWhereItStopped) {
+  auto straight = model(), resumed = model();
+  train::Optimizer first(*straight, {}), before(*resumed, {});
+  const auto steps = [](Classifier& model, train::Optimizer& optimizer, int begin, int end) {
+    for (int step = begin; step < end; ++step) {
+      backward(model, step);
+      optimizer.step(0.01);
+    }
+  };
+  steps(straight, first, 0, 6);
+  steps(resumed, before, 0, 3);
+  train::Optimizer after(*resumed, {});
+  after.restore(before.state());
+  steps(resumed, after, 3, 6);
+  const auto expected = straight->named_parameters();
+  for (const auto& parameter : resumed->named_parameters())
+    EXPECT_TRUE(parameter.value().equal(expected[parameter.key()]));
+  auto cut = before.state();
+  cut.pop_back();
+  EXPECT_THROW(after.restore(cut), std::runtime_error);
+}
+
+TEST(Comparison, SpreadAndTests) {
+  const std::vector<double> a = {1, 2, 3}, b = {2, 4, 6.5};
+  EXPECT_DOUBLE_EQ(train::spread(a).mean, 2);
+  EXPECT_DOUBLE_EQ(train::spread(a).deviation, 1);
+  EXPECT_EQ(train::spread(std::vector<double>{5}).deviation, 0);
+  // With two degrees of freedom p = 1 − t / sqrt(t² + 2); the differences are 1, 2, 3.5.
+  const double mean = 6.5 / 3, deviation = train::spread(std::vector<double>{1, 2, 3.5}).deviation;
+  const double t = mean / (deviation / std::sqrt(3.0));
+  EXPECT_NEAR(*train::paired_t_test(a, b), 1 - t / std::sqrt(t * t + 2), 1e-12);
+  EXPECT_FALSE(train::paired_t_test(std::vector<double>{1}, std::vector<double>{2}));
+  EXPECT_FALSE(train::paired_t_test(a, std::vector<double>{2, 3, 4}));
+  // 1 of 5: 2 · (1 + 5) / 2⁵.
+  EXPECT_NEAR(train::mcnemar(1, 4), 12.0 / 32, 1e-12);
+  EXPECT_NEAR(train::mcnemar(4, 1), 12.0 / 32, 1e-12);
+  EXPECT_EQ(train::mcnemar(3, 3), 1);
+  EXPECT_EQ(train::mcnemar(0, 0), 1);
+  EXPECT_LT(train::mcnemar(100, 300), 1e-20);
+}
+
+TEST(Protocol, ParametersAreCountedAsTheModelHasThem) {
+  ModelConfig config;
+  config.width = 24;
+  config.feedforward = 10;
+  config.max_length = 30;
+  config.kernel_size = 3;
+  for (const auto filter : {Filter::dense, Filter::depthwise, Filter::mean}) {
+    for (const auto psd : {Psd::free, Psd::tied, Psd::cone}) {
+      for (const auto projections : {Projections::shared, Projections::per_level}) {
+        for (const std::int64_t levels : {1, 4}) {
+          config.filter = filter;
+          config.psd = psd;
+          config.projections = projections;
+          config.levels = levels;
+          config.positions = levels == 1 ? Positions::learned : Positions::none;
+          std::int64_t count = 0;
+          for (const auto& parameter : Classifier(config)->parameters()) count += parameter.numel();
+          EXPECT_EQ(train::count_parameters(config), count);
+        }
+      }
+    }
+  }
+}
+
+TEST(Protocol, TheMatchedModelHasAsManyParametersAsHkt) {
+  for (const auto& task : train::protocol_tasks()) {
+    const auto protocol = train::protocol(task, train::Budget::full);
+    std::map<std::string, std::int64_t> counts;
+    for (const auto& model : protocol.models) {
+      counts[model.name] = train::count_parameters(Config::from_json(model.config.dump()).model);
+    }
+    EXPECT_GE(counts.at("matched"), counts.at("hkt"));
+    EXPECT_LT(static_cast<double>(counts.at("matched")), 1.01 * static_cast<double>(counts.at("hkt")));
+    EXPECT_LT(counts.at("standard"), counts.at("hkt"));
+    EXPECT_EQ(protocol.seeds.size(), 3u);
+  }
+}
+
+TEST(Learner, LearnsAToyTask) {
+  torch::manual_seed(2);
+  Config config;
+  config.model = {
+      .width = 32, .blocks = 1, .feedforward = 32, .dropout = 0, .classes = 3, .vocab = 256, .max_length = 64};
+  std::vector<std::int64_t> lengths(30, 8);
+  const auto split = split_of(lengths);
+  train::Learner learner(config, at::kCPU);
+  const auto before = train::evaluate(learner.model(), split, config, at::kCPU);
+  std::vector<std::int64_t> all(30);
+  std::iota(all.begin(), all.end(), std::int64_t{0});
+  const auto batch = data::make_batch(split, all, {.batch = 30, .max_length = 64});
+  double loss = 0;
+  for (int step = 0; step < 150; ++step) loss = learner.step(batch, 3e-3).loss.item<double>();
+  const auto after = train::evaluate(learner.model(), split, config, at::kCPU);
+  EXPECT_LT(loss, 0.1);
+  EXPECT_EQ(after.tally.accuracy(), 1);
+  EXPECT_LT(after.tally.mean_loss(), before.tally.mean_loss());
+  EXPECT_TRUE(learner.model()->is_training());
+  EXPECT_TRUE(after.labels.equal(at::arange(30, at::kLong) % 3)) << "not in the split's order";
+}
+
+}  // namespace
