@@ -8,13 +8,14 @@ python = $(shell cat build/.python)
 sources = $(shell git ls-files -co --exclude-standard '*.cpp' '*.h' '*.cu' '*.cuh')
 lint = .venv/lint/bin
 
-.PHONY: help setup setup-lint build test bench sanitize format lint clean
+.PHONY: help setup setup-lint build build-all demo test bench sanitize format lint clean
 
 help:
-	@echo 'make build      set up this machine, then build the library and the operators'
+	@echo 'make demo       build the program, train standard attention and HKT side by side on ListOps, compare them'
+	@echo 'make build      set up this machine, then build the library, the operators and the program'
 	@echo 'make test       build, then run all tests'
-	@echo 'make bench      build, then measure the operators; results go to results/'
-	@echo 'make sanitize   run the tests of the kernels under the address and undefined behaviour sanitizers'
+	@echo 'make bench      build, then measure operators and training steps; results go to results/'
+	@echo 'make sanitize   run tests under the address and undefined behaviour sanitizers'
 	@echo 'make format     lay out the sources'
 	@echo 'make lint       check layout and code'
 	@echo 'make clean      remove what was built'
@@ -32,17 +33,24 @@ build/build.ninja: build/.python build/.preset requirements.txt CMakePresets.jso
 	cmake --preset $(preset) -DHKT_PYTHON=$(python)
 	@touch $@
 
+# What users need; tests and measurements are built by those who ask for them.
 build: build/build.ninja
+	cmake --build --preset $(preset) --target hkt hkt_ops
+build-all: build/build.ninja
 	cmake --build --preset $(preset)
+
+# Stopped and called again, it goes on where it was; remove runs/ to begin anew.
+demo: build
+	build/hkt reproduce listops --budget quick
 
 # Threads wait asleep: on a busy machine spinning ones would make the tests many times slower.
 test sanitize: export OMP_WAIT_POLICY = passive
 
-test: build
+test: build-all
 	ctest --preset $(preset)
 	HKT_BUILD=build $(python) -m pytest -q tests/python
 
-bench: build
+bench: build-all
 	build/hkt_bench --out results/bench-cpu
 	scripts/update-tables
 

@@ -1,16 +1,10 @@
 #include "harness.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/Version.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
-#include <torch/version.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <sstream>
 
@@ -26,24 +20,6 @@ double run(const std::function<void()>& work, int repeats) {
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
-}
-
-std::string output_of(const char* command) {
-  std::array<char, 256> buffer{};
-  std::string text;
-  FILE* pipe = popen(command, "r");
-  if (!pipe) return text;
-  while (fgets(buffer.data(), buffer.size(), pipe)) text += buffer.data();
-  pclose(pipe);
-  if (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
-}
-
-std::string processor() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(": ") + 2);
-  return "unknown";
 }
 
 class MemoryMeter : public c10::MemoryReportingInfoBase {
@@ -129,15 +105,6 @@ std::string number(double value, int digits) {
   text.precision(digits);
   text << value;
   return text.str();
-}
-
-nlohmann::json provenance() {
-  return {{"commit", output_of("git describe --always --dirty --abbrev=12 2>/dev/null")},
-          {"date", output_of("date -u +%F")},
-          {"processor", processor()},
-          {"threads", at::get_num_threads()},
-          {"instruction_set", at::get_cpu_capability()},
-          {"torch", TORCH_VERSION}};
 }
 
 }  // namespace hkt::bench

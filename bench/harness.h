@@ -48,13 +48,11 @@ class Table {
 
 std::string number(double value, int digits);
 
-// Commit, machine, instruction set, threads and torch version.
-nlohmann::json provenance();
-
 Table attention_shapes(bool quick);
 Table attention_growth_with_length(bool quick);
 Table attention_growth_with_levels(bool quick);
 Table attention_memory(bool quick);
 Table downsample_shapes(bool quick);
+Table training_steps(bool quick);
 
 }  // namespace hkt::bench

@@ -1,4 +1,4 @@
-// `make bench`: measures every operator, prints the tables and writes them to results/ with commit and machine.
+// `make bench`: measures every operator and whole training steps, prints the tables and writes them to results/ with commit and machine.
 //   hkt_bench [--quick] [--out NAME]     writes NAME.json and NAME.md (default: nothing is written)
 #include <torch/torch.h>
 
@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "harness.h"
+#include "train/provenance.h"
 
 namespace {
 
@@ -38,13 +39,13 @@ int main(int count, char** arguments) {
   torch::manual_seed(0);
   // After the first large piece of memory is given back, glibc keeps what is freed, as in any process that trains.
   at::empty({31 << 20}, at::kByte);
-  const auto where = hkt::bench::provenance();
+  const auto where = hkt::train::provenance();
   std::cout << where.dump() << "\n";
   std::vector<hkt::bench::Table> tables;
   using Measure = hkt::bench::Table (*)(bool);
-  for (const Measure measure :
-       {&hkt::bench::attention_shapes, &hkt::bench::attention_growth_with_length,
-        &hkt::bench::attention_growth_with_levels, &hkt::bench::attention_memory, &hkt::bench::downsample_shapes})
+  for (const Measure measure : {&hkt::bench::attention_shapes, &hkt::bench::attention_growth_with_length,
+                                &hkt::bench::attention_growth_with_levels, &hkt::bench::attention_memory,
+                                &hkt::bench::downsample_shapes, &hkt::bench::training_steps})
     tables.push_back(measure(quick));
   if (out.empty()) return 0;
 
@@ -53,7 +54,7 @@ int main(int count, char** arguments) {
   std::ofstream markdown(out + ".md");
   markdown << "Written by `" << command_line(count, arguments) << "`: commit " << where["commit"].get<std::string>()
            << ", " << where["processor"].get<std::string>() << ", " << where["threads"] << " threads, "
-           << where["instruction_set"].get<std::string>() << ", torch " << where["torch"].get<std::string>() << ", "
+           << where["cpu_kernels"].get<std::string>() << ", torch " << where["torch"].get<std::string>() << ", "
            << where["date"].get<std::string>() << ".\n";
   for (const auto& table : tables) {
     all["tables"].push_back(table.json());

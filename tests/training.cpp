@@ -256,8 +256,10 @@ TEST(Protocol, TheMatchedModelHasAsManyParametersAsHkt) {
 TEST(Learner, LearnsAToyTask) {
   torch::manual_seed(2);
   Config config;
-  config.model = {
-      .width = 32, .blocks = 1, .feedforward = 32, .dropout = 0, .classes = 3, .vocab = 256, .max_length = 64};
+  config.model.width = config.model.feedforward = 32;
+  config.model.blocks = 1;
+  config.model.dropout = 0;
+  config.model.classes = 3;
   std::vector<std::int64_t> lengths(30, 8);
   const auto split = split_of(lengths);
   train::Learner learner(config, at::kCPU);

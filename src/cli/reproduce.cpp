@@ -22,6 +22,7 @@
 #include "train/metrics.h"
 #include "train/presets.h"
 #include "train/protocol.h"
+#include "train/provenance.h"
 #include "train/step_time.h"
 
 namespace hkt::cli {
@@ -102,6 +103,16 @@ std::vector<std::vector<double>> learned_weights(const Run& run) {
   return result;
 }
 
+// What training took, validation included.
+double training_seconds(const Run& run) {
+  double seconds = 0;
+  for (const auto& line : train::read_metrics(run.directory().metrics())) {
+    seconds +=
+        line.value("event", "") == "epoch" ? line.value("seconds", 0.0) + line.value("validation_seconds", 0.0) : 0;
+  }
+  return seconds;
+}
+
 // ---- what is printed
 
 ordered_json compare(const Row& base, const Row& row) {
@@ -118,9 +129,10 @@ ordered_json compare(const Row& base, const Row& row) {
   return result;
 }
 
-ordered_json to_json(const train::Protocol& protocol, const std::vector<Row>& rows,
+ordered_json to_json(const train::Protocol& protocol, const std::string& budget, const std::vector<Row>& rows,
                      const std::vector<train::StepTime>& times) {
-  ordered_json result = {{"task", protocol.task}, {"seeds", protocol.seeds}};
+  ordered_json result = {
+      {"task", protocol.task}, {"budget", budget}, {"seeds", protocol.seeds}, {"where", train::provenance()}};
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto& row = rows[i];
     const auto [mean, deviation] = train::spread(row.accuracies);
@@ -131,6 +143,7 @@ ordered_json to_json(const train::Protocol& protocol, const std::vector<Row>& ro
                                 {"test_accuracy", row.accuracies},
                                 {"mean", mean},
                                 {"deviation", deviation},
+                                {"training_seconds", training_seconds(row.runs.front())},
                                 {"step_seconds", times[i].seconds},
                                 {"step_ratio", times[i].ratio},
                                 {"level_weights", learned_weights(row.runs.front())}});
@@ -221,7 +234,8 @@ bool reproduce(const Options& options, const std::string& task, train::Budget bu
     configs.push_back(row.runs.front().config);
   }
   constexpr int timed_batches = 30;
-  const auto result = to_json(protocol, rows, train::step_times(configs, dataset.train, device, timed_batches));
+  const auto result =
+      to_json(protocol, options.budget, rows, train::step_times(configs, dataset.train, device, timed_batches));
   write_file(folder / "results.json", result.dump(2) + "\n");
   if (!options.print_json) {
     print_table(result);
