@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "files/whole_file.h"
+#include "hkt/safetensors.h"
 #include "interrupt.h"
 #include "progress.h"
 #include "train/metrics.h"
@@ -80,7 +81,16 @@ bool Run::trained() const {
   return !lines.empty() && lines.back().value("event", "") == "end";
 }
 
-bool Run::scored() const { return trained() && fs::exists(directory().predictions()); }
+// Of another split, or damaged: it is scored again.
+bool Run::scored() const {
+  if (!trained() || !fs::exists(directory().predictions())) return false;
+  try {
+    const auto metadata = load_safetensors(directory().predictions()).metadata;
+    return metadata.contains("split") && metadata.at("split") == "test";
+  } catch (const std::runtime_error&) {
+    return false;
+  }
+}
 
 RunPool::RunPool(std::size_t jobs, int threads, std::string device)
     : jobs_(jobs), threads_(threads), device_(std::move(device)) {}

@@ -133,6 +133,20 @@ def test_interrupted_once_it_saves_and_stops(finished, data, tmp_path):
     assert all(tensor.equal(theirs[name]) for name, tensor in ours.items())
 
 
+def test_interrupted_twice_it_stops_at_once(data, tmp_path):
+    folder = tmp_path / "stopped"
+    process = start(*train_arguments(folder, "train.epochs=500", "train.checkpoint_seconds=1000"), data=data)
+    while not (folder / "metrics.jsonl").exists():
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGSTOP)  # both must come before it can have stopped by itself
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    os.kill(process.pid, signal.SIGCONT)
+    process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert not any(line["event"] == "end" for line in metrics(folder))
+
+
 def test_resuming_a_finished_run_changes_nothing(finished, data, tmp_path):
     folder = shutil.copytree(finished, tmp_path / "copy")
     resume(folder, data)
@@ -348,6 +362,7 @@ def test_reproduce_compares_and_goes_on_where_it_stopped(data, tmp_path):
     results = json.loads((tmp_path / "listops-quick/results.json").read_text())
     assert [model["name"] for model in results["models"]] == ["standard", "hkt"]
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")}
+    run("eval", tmp_path / "listops-quick/hkt-seed0", "--split", "validation", data=data)
     assert len(stamps) == 2
     again = run(*arguments, "--json", data=data)
     assert json.loads(again.stdout)[0]["models"][1]["test_accuracy"] == results["models"][1]["test_accuracy"]
