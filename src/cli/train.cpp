@@ -42,6 +42,7 @@ Prepared prepare(const nlohmann::json& json) {
   });
   prepared.identity = {train::fit_to_data(json, prepared.dataset.vocab, std::ssize(prepared.dataset.labels)),
                        prepared.dataset.labels};
+  train::check_data(prepared.dataset);
   for (const auto& notice : prepared.dataset.notices) progress.say("hkt: " + notice);
   return prepared;
 }

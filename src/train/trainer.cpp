@@ -31,6 +31,13 @@ void add(Tally& to, const Tally& from) {
 
 }  // namespace
 
+void check_data(const data::Dataset& dataset) {
+  if (dataset.train.size() > 0 && dataset.validation.size() > 0) return;
+  throw std::invalid_argument("the data has " + std::to_string(dataset.train.size()) + " sequences for training and " +
+                              std::to_string(dataset.validation.size()) +
+                              " for validation; training needs both (data.validation sets the share held back).");
+}
+
 Trainer::Trainer(RunDirectory run, Identity identity, const data::Dataset& dataset, at::Device device, Hooks hooks)
     : run_(std::move(run)),
       identity_(std::move(identity)),
@@ -41,11 +48,7 @@ Trainer::Trainer(RunDirectory run, Identity identity, const data::Dataset& datas
       steps_per_epoch_((dataset.train.size() + settings().batch - 1) / settings().batch),
       steps_(steps_per_epoch_ * settings().epochs),
       line_every_(std::max<std::int64_t>(1, steps_per_epoch_ / lines_per_epoch)) {
-  if (dataset.train.size() == 0 || dataset.validation.size() == 0) {
-    throw std::invalid_argument("the data has " + std::to_string(dataset.train.size()) +
-                                " sequences for training and " + std::to_string(dataset.validation.size()) +
-                                " for validation; training needs both (data.validation sets the share held back).");
-  }
+  check_data(dataset);
 }
 
 Outcome Trainer::run() {

@@ -43,6 +43,9 @@ struct Outcome {
   double best_accuracy;
 };
 
+// Throws std::invalid_argument where there is nothing to train on or to validate with.
+void check_data(const data::Dataset& dataset);
+
 class Trainer {
  public:
   // The folder must exist and hold config.json.

@@ -334,6 +334,12 @@ def test_a_split_or_config_that_is_not_there(finished, data, tmp_path):
     assert (tmp_path / "full/thing").read_text() == "mine"
 
 
+def test_data_that_leaves_nothing_for_validation(data, tmp_path):
+    (tmp_path / "few.tsv").write_text("fine\ta\npoor\tb\n")
+    refused(run("train", "text", "--out", tmp_path / "o", "--set", f"data.train={tmp_path}/few.tsv", data=data), "0 for validation")
+    assert not (tmp_path / "o").exists()
+
+
 def test_a_full_disk_loses_nothing(finished, data, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
