@@ -19,7 +19,7 @@ using Metadata = std::map<std::string, std::string>;
 struct SafetensorsFile {
   NamedTensors tensors;  // in the order in which they lie in the file
   Metadata metadata;
-  bool checked = false;  // it had a checksum, and that was right
+  std::string checksum;  // of the whole file, and right; empty where it had none
 };
 
 // dtypes: float64, float32, bfloat16, float16, int64, int32, uint8, bool. The file is written whole: until all of it is

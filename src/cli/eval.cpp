@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "commands.h"
+#include "data/batches.h"
 #include "data/dataset.h"
 #include "files/json_fields.h"
 #include "options.h"
@@ -51,9 +52,10 @@ nlohmann::ordered_json by_label(const train::Predictions& predictions, const std
   return rows;
 }
 
-void save_predictions(const train::RunDirectory& run, const train::Predictions& predictions, const std::string& split) {
+void save_predictions(const train::RunDirectory& run, const train::Predictions& predictions, const std::string& split,
+                      const std::string& model) {
   save_safetensors(run.predictions(), {{"logits", predictions.logits}, {"labels", predictions.labels}},
-                   {{"split", split}});
+                   {{"split", split}, {"model", model}});
 }
 
 int run(const Options& options) {
@@ -74,12 +76,16 @@ int run(const Options& options) {
     throw std::invalid_argument("the data now has other labels than the model was trained with.");
   }
   const auto& split = split_of(dataset, options.split);
+  if (const auto cut = data::count_cut(split, config.model.max_length); cut > 0) {
+    warn(fmt::format("{} of {} sequences are longer than model.max_length, {}, and are cut there.", cut, split.size(),
+                     config.model.max_length));
+  }
   {
     Progress progress(options.split);
     predictions = train::evaluate(trained.model, split, config, device,
                                   [&](auto done, auto total) { progress.show(done, total); });
   }
-  save_predictions(directory, predictions, options.split);
+  save_predictions(directory, predictions, options.split, trained.checksum);
   const auto rows = by_label(predictions, trained.identity.labels);
   if (options.json) {
     const nlohmann::ordered_json result = {{"split", options.split},

@@ -1,4 +1,5 @@
 // The program hkt: finds the command, runs it, and turns every error into one sentence and an exit code.
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -16,6 +17,8 @@ int complain(const std::string& sentence, int code) {
   fmt::print(stderr, "hkt: {}\n", sentence);
   return code;
 }
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 std::string what_is_wrong(const CLI::App& program, const CLI::ParseError& error) {
   const auto unknown = program.remaining();
@@ -42,13 +45,19 @@ int main(int count, char** arguments) {
   }
   try {
     program.parse(count, arguments);
-    return action();
+    const int code = action();
+    if (std::fflush(stdout) != 0) return complain("what was to be printed could not be written.", failed);
+    return code;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return program.exit(error);  // --help
     return complain(what_is_wrong(program, error), wrong_use);
   } catch (const std::invalid_argument& error) {
     return complain(error.what(), wrong_use);
+  } catch (const c10::Error& error) {
+    return complain(first_line(error.what_without_backtrace()), failed);
+  } catch (const std::bad_alloc&) {
+    return complain("there is not enough memory.", failed);
   } catch (const std::exception& error) {
-    return complain(error.what(), failed);
+    return complain(first_line(error.what()), failed);
   }
 }

@@ -1,7 +1,7 @@
 // Devices and threads from the command line.
 #include "options.h"
 
-#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <fmt/format.h>
 #include <torch/cuda.h>
 
@@ -20,6 +20,10 @@ std::optional<std::string> why_no_cuda() {
 #ifndef HKT_WITH_CUDA
   return "this build is for the CPU alone";
 #else
+  const auto attention = c10::Dispatcher::singleton().findSchema({"hkt::attention", ""});
+  if (!attention || !attention->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) {
+    return "this version has no kernels for CUDA yet";
+  }
   if (!torch::cuda::is_available()) return "this machine has no GPU that torch can use";
   return {};
 #endif

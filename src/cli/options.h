@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/Device.h>
-#include <ATen/core/Generator.h>
 
 #include <CLI/App.hpp>
 #include <optional>

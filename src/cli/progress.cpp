@@ -53,15 +53,18 @@ Progress::~Progress() {
 }
 
 void Progress::show(std::int64_t done, std::int64_t total, const std::string& note) {
+  if (first_ < 0) first_ = done;
   const auto now = Clock::now();
   const bool last = total > 0 && done >= total;
   if (now - last_ < (terminal_ ? Clock::duration(redraw) : Clock::duration(plain_line)) && !(last && terminal_)) return;
   last_ = now;
   const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0;
   const double passed = std::chrono::duration<double>(now - begin_).count();
+  const double left =
+      done > first_ ? passed * static_cast<double>(total - done) / static_cast<double>(done - first_) : 0;
   std::string text = total > 0 ? fmt::format("{:3.0f} %", 100 * share) : std::string();
   if (!note.empty()) text += "  " + note;
-  if (share > 0 && share < 1 && passed > 1) text += "  " + seconds_text(passed * (1 - share) / share) + " left";
+  if (left > 0 && passed > 1) text += "  " + seconds_text(left) + " left";
   if (terminal_) {
     fmt::print(stderr, "\r\033[K{}", fitted(title_ + " " + (total > 0 ? bar(share) + " " : "") + text));
     std::fflush(stderr);

@@ -24,6 +24,7 @@ class Progress {
   std::string title_;
   bool terminal_;
   bool drawn_ = false;
+  std::int64_t first_ = -1;  // what was done when it was first shown: a resumed run begins in the middle
   Clock::time_point begin_, last_;
 };
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <stdexcept>
 
 #include "commands.h"
@@ -58,22 +59,23 @@ Run make_run(const fs::path& folder, const std::string& name, const train::Proto
   return {name, train::fit_to_data(config, dataset.vocab, std::ssize(dataset.labels)), folder / name};
 }
 
-// The learning rate with the best validation accuracy.
-std::optional<double> choose_learning_rate(RunPool& pool, const fs::path& folder, const train::Protocol& protocol,
-                                           const train::ProtocolModel& model, const data::Dataset& dataset) {
+// Trains with each learning rate, and gives back the run that is best on validation; nothing when interrupted.
+std::optional<Run> chosen_run(RunPool& pool, const fs::path& folder, const train::Protocol& protocol,
+                              const train::ProtocolModel& model, const data::Dataset& dataset) {
   std::vector<Run> runs;
   for (const double rate : model.learning_rates) {
-    runs.push_back(
-        make_run(folder, fmt::format("{}-rate{:g}", model.name, rate), model, protocol.seeds.front(), dataset, rate));
+    const auto name = fmt::format("{}-seed{}-rate{:g}", model.name, protocol.seeds.front(), rate);
+    runs.push_back(make_run(folder, name, model, protocol.seeds.front(), dataset, rate));
+    runs.back().scores = false;
   }
   if (!pool.run(runs)) return {};
-  std::size_t best = 0;
-  std::vector<double> accuracy;
-  for (const auto& run : runs) {
-    accuracy.push_back(train::read_metrics(run.directory().metrics()).back().value("best_validation_accuracy", 0.0));
-    if (accuracy.back() > accuracy[best]) best = accuracy.size() - 1;
-  }
-  return model.learning_rates[best];
+  const auto accuracy = [](const Run& run) {
+    return train::read_metrics(run.directory().metrics()).back().value("best_validation_accuracy", 0.0);
+  };
+  auto best = *std::max_element(runs.begin(), runs.end(),
+                                [&](const Run& a, const Run& b) { return accuracy(a) < accuracy(b); });
+  best.scores = true;
+  return best;
 }
 
 void score(Row& row) {
@@ -147,7 +149,12 @@ ordered_json to_json(const train::Protocol& protocol, const std::string& budget,
                                 {"step_seconds", times[i].seconds},
                                 {"step_ratio", times[i].ratio},
                                 {"level_weights", learned_weights(row.runs.front())}});
-    if (i > 0) result["comparisons"].push_back(compare(rows.front(), row));
+    for (const auto& base : rows) {
+      const auto& baselines = row.model.baselines;
+      if (std::find(baselines.begin(), baselines.end(), base.model.name) != baselines.end()) {
+        result["comparisons"].push_back(compare(base, row));
+      }
+    }
   }
   return result;
 }
@@ -200,26 +207,31 @@ bool reproduce(const Options& options, const std::string& task, train::Budget bu
     dataset = data::load(Config::from_json(protocol.models.front().config.dump()).data,
                          [&](auto done, auto total, const auto& what) { progress.show(done, total, what); });
   }
+  for (const auto& notice : dataset.notices) warn(notice);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw std::invalid_argument(folder.string() + " cannot be made: " + error.message() + ".");
 
-  const int cores = options.machine.threads.value_or(at::get_num_threads());
+  if (options.machine.threads) at::set_num_threads(*options.machine.threads);
+  const int cores = at::get_num_threads();
+  const auto count = static_cast<int>(protocol.models.size() * protocol.seeds.size());
   constexpr int jobs_on_gpu = 4;
-  const int jobs = options.jobs > 0 ? options.jobs : device.is_cuda() ? jobs_on_gpu : cores;
+  const int jobs = options.jobs > 0 ? options.jobs : std::min(count, device.is_cuda() ? jobs_on_gpu : cores);
   RunPool pool(static_cast<std::size_t>(jobs), std::max(1, cores / jobs), device.str());
   std::vector<Row> rows;
   std::vector<Run> all;
   for (const auto& model : protocol.models) {
+    rows.push_back({model, {}, {}, {}});
+    auto& runs = rows.back().runs;
     std::optional<double> rate;
     if (!model.learning_rates.empty()) {
-      rate = choose_learning_rate(pool, folder, protocol, model, dataset);
-      if (!rate) return false;
+      const auto chosen = chosen_run(pool, folder, protocol, model, dataset);
+      if (!chosen) return false;
+      runs.push_back(*chosen);
+      rate = chosen->config.train.learning_rate;
     }
-    rows.push_back({model, {}, {}, {}});
-    for (const auto seed : protocol.seeds) {
-      rows.back().runs.push_back(
-          make_run(folder, fmt::format("{}-seed{}", model.name, seed), model, seed, dataset, rate));
+    for (const auto seed : std::span(protocol.seeds).subspan(runs.size())) {
+      runs.push_back(make_run(folder, fmt::format("{}-seed{}", model.name, seed), model, seed, dataset, rate));
     }
   }
   // Seed by seed, so that the models of one seed run side by side.

@@ -48,7 +48,7 @@ std::string last_line(const fs::path& path) {
   return last;
 }
 
-std::string last_epoch(const Run& run) {
+std::string best_epoch(const Run& run) {
   const auto lines = train::read_metrics(run.directory().metrics());
   return fmt::format("best validation accuracy {:.2f} %", 100 * lines.back().value("best_validation_accuracy", 0.0));
 }
@@ -81,13 +81,13 @@ bool Run::trained() const {
   return !lines.empty() && lines.back().value("event", "") == "end";
 }
 
-// Of another split, or damaged: it is scored again.
+// Of another split or an earlier epoch, or damaged: it is scored again.
 bool Run::scored() const {
   if (!trained() || !fs::exists(directory().predictions())) return false;
   try {
     const auto metadata = load_safetensors(directory().predictions()).metadata;
-    return metadata.contains("split") && metadata.at("split") == "test";
-  } catch (const std::runtime_error&) {
+    return metadata.at("split") == "test" && metadata.at("model") == load_safetensors(directory().model()).checksum;
+  } catch (const std::exception&) {
     return false;
   }
 }
@@ -99,7 +99,7 @@ bool RunPool::run(const std::vector<Run>& runs) {
   std::deque<const Run*> waiting;
   for (const auto& run : runs) {
     check_config(run);
-    if (run.scored()) {
+    if (run.done()) {
       lines_.say(run.name + " is done already");
     } else {
       waiting.push_back(&run);
@@ -125,7 +125,8 @@ bool RunPool::run(const std::vector<Run>& runs) {
 RunPool::Active RunPool::start(const Run& run) const {
   const auto text = [](const fs::path& path) { return path.string(); };
   std::vector<std::string> arguments;
-  if (run.trained()) {
+  const bool scoring = run.trained();
+  if (scoring) {
     arguments = {"eval", text(run.folder), "--split", "test"};
   } else if (run.directory().holds_run()) {
     arguments = {"train", "--resume", text(run.folder), "--quiet"};
@@ -134,7 +135,7 @@ RunPool::Active RunPool::start(const Run& run) const {
     arguments = {"train", text(config_file(run)), "--out", text(run.folder), "--quiet"};
   }
   arguments.insert(arguments.end(), {"--threads", std::to_string(threads_), "--device", device_});
-  return {&run, std::make_unique<Child>(arguments, log_file(run))};
+  return {&run, scoring, std::make_unique<Child>(arguments, log_file(run))};
 }
 
 void RunPool::advance(std::vector<Active>& active) {
@@ -145,11 +146,14 @@ void RunPool::advance(std::vector<Active>& active) {
       throw std::runtime_error(one.run->name + " ended with exit code " + std::to_string(*code) + ": " +
                                last_line(log_file(*one.run)));
     }
-    if (one.run->scored()) {
-      lines_.say(one.run->name + " is done: " + last_epoch(*one.run));
+    if (one.run->done()) {
+      lines_.say(one.run->name + " is done: " + best_epoch(*one.run));
       one.child.reset();
+    } else if (one.scoring || !one.run->trained()) {
+      throw std::runtime_error(one.run->name + " ended without what it was to leave in " + one.run->folder.string() +
+                               ".");
     } else {
-      one = start(*one.run);  // trained: now score it
+      one = start(*one.run);
     }
   }
   std::erase_if(active, [](const Active& one) { return one.child == nullptr; });

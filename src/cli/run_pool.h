@@ -18,10 +18,12 @@ struct Run {
   std::string name;
   Config config;
   std::filesystem::path folder;
+  bool scores = true;  // false: only trained, to choose by validation
 
   train::RunDirectory directory() const { return {folder}; }
   bool trained() const;
   bool scored() const;
+  bool done() const { return scores ? scored() : trained(); }
 };
 
 class RunPool {
@@ -35,6 +37,7 @@ class RunPool {
  private:
   struct Active {
     const Run* run;
+    bool scoring;
     std::unique_ptr<Child> child;
   };
   Active start(const Run& run) const;

@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 #include <memory>
 #include <stdexcept>
 
@@ -41,7 +40,7 @@ Prepared prepare(const nlohmann::json& json) {
     progress.show(done, total, what);
   });
   prepared.identity = {train::fit_to_data(json, prepared.dataset.vocab, std::ssize(prepared.dataset.labels)),
-                       prepared.dataset.labels};
+                       prepared.dataset.labels, prepared.dataset.fingerprint};
   train::check_data(prepared.dataset);
   for (const auto& notice : prepared.dataset.notices) progress.say("hkt: " + notice);
   return prepared;
@@ -80,7 +79,6 @@ train::Hooks hooks_for(Progress& progress) {
 }
 
 int run(const Options& options, const train::RunDirectory& directory, const Prepared& prepared) {
-  const train::RunLock lock(directory);
   const Interrupt interrupt;
   at::set_num_threads(options.machine.threads.value_or(static_cast<int>(prepared.identity.config.train.threads)));
   train::Outcome outcome = {};
@@ -112,11 +110,24 @@ int begin(const Options& options) {
   auto json = train::config_json(options.preset, changes);
   auto& threads = json["train"]["threads"];  // written down, because a resumed run must have the same
   if (threads.is_null() || threads == 0) threads = at::get_num_threads();
+  for (const char* key : {"train", "test", "source"}) {  // the run must find them from wherever it is resumed
+    if (!json.contains("data") || json["data"].value(key, "").empty()) continue;
+    json["data"][key] = std::filesystem::absolute(json["data"][key].get<std::string>()).string();
+  }
   chosen_device(options.machine);  // a wrong one is said before anything is done
-  if (train::RunDirectory{options.out}.holds_run()) train::create_run(options.out, "");
+  train::check_free(options.out);
   const auto prepared = prepare(json);
   if (!options.quiet) describe(prepared);
-  return run(options, train::create_run(options.out, prepared.identity.config.to_json()), prepared);
+  const train::RunDirectory directory{options.out};
+  const train::RunLock lock(directory);
+  train::create_run(directory, prepared.identity.config.to_json());
+  try {
+    return run(options, directory, prepared);
+  } catch (...) {
+    // Where not even the first state could be written there is no run to go on with.
+    if (!std::filesystem::exists(directory.state())) train::remove_run(directory);
+    throw;
+  }
 }
 
 int resume(const Options& options) {
@@ -125,6 +136,7 @@ int resume(const Options& options) {
         "--resume goes on with the config of that run; it takes no preset, --out, --set or --seed.");
   }
   const auto directory = train::open_run(options.resume);
+  const train::RunLock lock(directory);
   return run(options, directory, prepare(train::config_json(directory.config().string(), {})));
 }
 

@@ -1,6 +1,8 @@
 // Loading a data set: its packed file, and which of its sequences are in which split.
 #include "data/dataset.h"
 
+#include <zlib.h>
+
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -36,6 +38,18 @@ void carve_validation(const Packed& packed, double share, Dataset& dataset) {
   dataset.validation = Split(tokens, offsets, numbers, std::move(validation));
 }
 
+// By content, so that it does not matter where or when the data was packed.
+std::string fingerprint_of(const Packed& packed) {
+  auto sum = crc32_z(0, nullptr, 0);
+  for (const auto* part : {&packed.train, &packed.validation}) {
+    for (const auto* tensor : {&part->tokens, &part->offsets, &part->labels}) {
+      if (tensor->nbytes() > 0)
+        sum = crc32_z(sum, static_cast<const Bytef*>(tensor->const_data_ptr()), tensor->nbytes());
+    }
+  }
+  return "crc32:" + std::to_string(sum);
+}
+
 Split whole(const PackedPart& part) { return {part.tokens, part.offsets, part.labels, all_of(part)}; }
 
 }  // namespace
@@ -59,6 +73,7 @@ Dataset load(const DataConfig& config, const Notify& notify) {
   auto [path, packed, made, notices] = obtain(config, notify);
   Dataset dataset;
   dataset.labels = packed.labels;
+  dataset.fingerprint = fingerprint_of(packed);
   dataset.vocab = packed.vocab;
   dataset.notices = std::move(notices);
   dataset.test = whole(packed.test);

@@ -34,6 +34,7 @@ class Split {
 struct Dataset {
   Split train, validation, test;     // test is empty where the user gave none
   std::vector<std::string> labels;   // the names of the classes
+  std::string fingerprint;           // of what is there to learn from and to validate with
   std::int64_t vocab = 256;          // tokens are below this; 0 is what sequences are padded with
   std::vector<std::string> notices;  // sentences for the user, such as that a damaged file was made anew
 };

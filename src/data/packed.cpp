@@ -53,7 +53,7 @@ void add_tensors(NamedTensors& tensors, const std::string& name, const Sequences
 class Content {
  public:
   explicit Content(const fs::path& path) : path_(path), file_(load_safetensors(path)) {
-    if (!file_.checked) refuse(path_, "it has no checksum");
+    if (file_.checksum.empty()) refuse(path_, "it has no checksum");
     tensors_.insert(file_.tensors.begin(), file_.tensors.end());
     if (text("format") != format) refuse(path_, "its format is not " + std::string(format));
   }

@@ -40,7 +40,9 @@ std::string without_code(const std::string& message) {
 
 Json parse(std::string_view text, const std::string& what) {
   std::vector<std::set<std::string>> open;
-  const Json::parser_callback_t watch = [&](int, Json::parse_event_t event, Json& parsed) {
+  constexpr int deepest = 64;  // what reads, shows or frees deeper ones would run out of stack
+  const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth > deepest) throw std::invalid_argument(what + " is nested more than 64 deep.");
     if (event == Json::parse_event_t::object_start) open.emplace_back();
     if (event == Json::parse_event_t::object_end) open.pop_back();
     if (event == Json::parse_event_t::key && !open.back().insert(parsed.get<std::string>()).second) {

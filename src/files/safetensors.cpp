@@ -130,8 +130,8 @@ class Reader {
     const auto checksum = file.metadata.find(checksum_key);
     if (checksum != file.metadata.end()) {
       compare(checksum->second);
+      file.checksum = checksum->second;
       file.metadata.erase(checksum);
-      file.checked = true;
     }
     for (const auto& entry : entries) file.tensors.emplace_back(entry.name, read_tensor(entry));
     return file;

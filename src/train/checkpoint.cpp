@@ -52,12 +52,12 @@ Position position_from(const json& value) {
 }
 
 Metadata to_metadata(const Identity& identity) {
-  return {{"config", identity.config.to_json()}, {"labels", json(identity.labels).dump()}};
+  return {{"config", identity.config.to_json()}, {"labels", json(identity.labels).dump()}, {"data", identity.data}};
 }
 
 Identity identity_from(const fs::path& path, const Metadata& metadata) {
   try {
-    return {Config::from_json(metadata.at("config")), json::parse(metadata.at("labels"))};
+    return {Config::from_json(metadata.at("config")), json::parse(metadata.at("labels")), metadata.at("data")};
   } catch (const std::exception&) {
     throw std::runtime_error(path.string() + " was not written by hkt: it holds no config and names of labels.");
   }
@@ -85,14 +85,20 @@ at::Tensor one_of(const NamedTensors& all, std::string_view name) {
 // A file of ours, whole: without a checksum nobody could tell.
 SafetensorsFile load_checked(const fs::path& path) {
   auto file = load_safetensors(path);
-  if (!file.checked) throw std::runtime_error(path.string() + " has no checksum, so it was not written by hkt.");
+  if (file.checksum.empty())
+    throw std::runtime_error(path.string() + " has no checksum, so it was not written by hkt.");
   return file;
 }
 
 State state_from(const fs::path& path, const Identity& identity) {
   const auto file = load_checked(path);
-  if (identity_from(path, file.metadata) != identity) {
+  const auto own = identity_from(path, file.metadata);
+  if (own.config != identity.config) {
     throw std::runtime_error(path.string() + " belongs to a run with another config than the folder's config.json.");
+  }
+  if (own.data != identity.data || own.labels != identity.labels) {
+    throw std::invalid_argument("the data is not what " + path.string() +
+                                " was trained on; bring that back, or begin a new run.");
   }
   State state;
   try {
@@ -153,30 +159,29 @@ TrainedModel load_model(const RunDirectory& run, at::Device device, const Warn& 
   if (!fs::is_directory(run.folder)) {
     throw std::invalid_argument(run.folder.string() + " is not a folder; a run directory of hkt train is needed.");
   }
-  if (!fs::exists(run.model()) && !fs::exists(run.state())) {
-    throw std::invalid_argument(run.folder.string() +
-                                " holds no model.safetensors; it is not a run directory, or its " +
-                                "run has not finished an epoch.");
+  std::string trouble;
+  for (const auto& path : {run.model(), run.state(), run.previous_state()}) {
+    if (!fs::exists(path)) continue;
+    try {
+      const bool is_model = path == run.model();
+      const auto file = is_model ? load_safetensors(path) : load_checked(path);
+      const auto parameters = is_model ? file.tensors : part_of(file.tensors, best_prefix);
+      if (parameters.empty()) continue;  // no epoch was finished then
+      TrainedModel trained{identity_from(path, file.metadata), is_model ? file.checksum : "", nullptr};
+      trained.model = Classifier(trained.identity.config.model);
+      set_parameters(*trained.model, parameters);
+      trained.model->to(device);
+      trained.model->eval();
+      if (!is_model && trouble.empty()) trouble = run.model().string() + " is not there.";
+      if (!is_model) warn(trouble + " The weights are taken from " + path.filename().string() + ".");
+      return trained;
+    } catch (const std::runtime_error& error) {
+      if (trouble.empty()) trouble = error.what();
+    }
   }
-  NamedTensors parameters;
-  TrainedModel trained;
-  try {
-    const auto file = load_safetensors(run.model());
-    trained.identity = identity_from(run.model(), file.metadata);
-    parameters = file.tensors;
-  } catch (const std::runtime_error& error) {
-    if (!fs::exists(run.state())) throw;
-    const auto file = load_checked(run.state());
-    trained.identity = identity_from(run.state(), file.metadata);
-    parameters = part_of(file.tensors, best_prefix);
-    if (parameters.empty()) throw std::runtime_error(error.what());
-    warn(std::string(error.what()) + " The same weights are taken from state.safetensors.");
-  }
-  trained.model = Classifier(trained.identity.config.model);
-  set_parameters(*trained.model, parameters);
-  trained.model->to(device);
-  trained.model->eval();
-  return trained;
+  if (!trouble.empty()) throw std::runtime_error(trouble);
+  throw std::invalid_argument(run.folder.string() +
+                              " holds no model: it is not a run directory, or its run has not finished an epoch.");
 }
 
 NamedTensors copy_of_parameters(const torch::nn::Module& module) {

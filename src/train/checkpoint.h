@@ -23,8 +23,7 @@ using Warn = std::function<void(const std::string&)>;
 struct Identity {
   Config config;
   std::vector<std::string> labels;  // the names of the classes
-
-  bool operator==(const Identity&) const = default;
+  std::string data;                 // the fingerprint of what it learns from
 };
 
 // Where training stands.
@@ -57,9 +56,10 @@ void save_model(const RunDirectory& run, const Identity& identity, const NamedTe
 
 struct TrainedModel {
   Identity identity;
+  std::string checksum;  // of model.safetensors; empty where the weights are from a state
   Classifier model = nullptr;
 };
-// Where model.safetensors is damaged the same weights are taken from the state, of which `warn` is told.
+// Where model.safetensors is damaged the best weights are taken from the state, or the one before, of which `warn` is told.
 TrainedModel load_model(const RunDirectory& run, at::Device device, const Warn& warn);
 
 // Copies that later steps leave alone.

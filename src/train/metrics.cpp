@@ -2,8 +2,10 @@
 #include "metrics.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <stdexcept>
@@ -22,7 +24,10 @@ namespace {
 MetricsFile::MetricsFile(std::filesystem::path path, std::uint64_t keep) : path_(std::move(path)), bytes_(keep) {
   constexpr mode_t usual = 0666;
   file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, usual);
-  if (file_ < 0 || ::ftruncate(file_, static_cast<off_t>(keep)) != 0) fail(path_);
+  struct stat status = {};
+  if (file_ < 0 || ::fstat(file_, &status) != 0) fail(path_);
+  bytes_ = std::min(keep, static_cast<std::uint64_t>(status.st_size));  // lines that were lost stay lost
+  if (::ftruncate(file_, static_cast<off_t>(bytes_)) != 0) fail(path_);
 }
 
 MetricsFile::~MetricsFile() {
@@ -37,6 +42,10 @@ void MetricsFile::add(const nlohmann::ordered_json& line) {
     fail(path_);
   }
   bytes_ += text.size();
+}
+
+void MetricsFile::flush() {
+  if (::fsync(file_) != 0) fail(path_);
 }
 
 std::vector<nlohmann::json> read_metrics(const std::filesystem::path& path) {

@@ -17,6 +17,7 @@ class MetricsFile {
   MetricsFile& operator=(const MetricsFile&) = delete;
 
   void add(const nlohmann::ordered_json& line);  // throws std::runtime_error where the disk is full
+  void flush();                                  // to the disk
   std::uint64_t bytes() const { return bytes_; }
 
  private:

@@ -1,6 +1,7 @@
 // The presets, and configs made from them.
 #include "presets.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -55,9 +56,20 @@ json start(const std::string& preset_or_file) {
       return config;
     }
   }
-  if (std::filesystem::is_regular_file(preset_or_file)) return read_file(preset_or_file);
+  std::error_code error;
+  if (std::filesystem::is_regular_file(preset_or_file, error)) return read_file(preset_or_file);
   throw std::invalid_argument("\"" + preset_or_file + "\" is neither a preset (" + fields::quoted_list(names()) +
                               "; nearest: \"" + fields::nearest(preset_or_file, names()) + "\") nor a file.");
+}
+
+// JSON, or else the text as it stands.
+json value_of(const std::string& text) {
+  try {
+    return fields::parse(text, "a value");
+  } catch (const std::invalid_argument&) {
+    if (text.starts_with('[') || text.starts_with('{')) throw;
+    return text;
+  }
 }
 
 // What only those who train need to agree.
@@ -96,12 +108,17 @@ json config_json(const std::string& preset_or_file, const std::vector<std::strin
     if (dot == std::string::npos || equals == std::string::npos || dot > equals) {
       throw std::invalid_argument("--set " + change + " is not of the form section.key=value, such as model.levels=1.");
     }
-    const auto text = change.substr(equals + 1);
-    auto value = json::parse(text, nullptr, false);
-    if (value.is_discarded()) value = text;
-    config[change.substr(0, dot)][change.substr(dot + 1, equals - dot - 1)] = value;
+    const auto section = change.substr(0, dot);
+    const std::vector<std::string> sections = {"model", "train", "data"};
+    if (std::find(sections.begin(), sections.end(), section) == sections.end())
+      fields::refuse_key("--set", section, sections);
+    config[section][change.substr(dot + 1, equals - dot - 1)] = value_of(change.substr(equals + 1));
   }
-  check(Config::from_json(config.dump(-1, ' ', false, json::error_handler_t::replace)));
+  try {
+    check(Config::from_json(config.dump()));
+  } catch (const json::exception&) {
+    throw std::invalid_argument("a key or value of the config is not UTF-8.");
+  }
   return config;
 }
 

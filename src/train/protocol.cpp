@@ -59,23 +59,27 @@ Protocol protocol(const std::string& task, Budget budget, const std::vector<std:
     throw std::invalid_argument("\"" + task + "\" is no experiment; there are " + fields::quoted_list(known) +
                                 " and \"all\" (nearest: \"" + fields::nearest(task, known) + "\").");
   }
+  for (const auto& change : changes) {
+    if (change.starts_with("train.seed")) throw std::invalid_argument("the protocol sets train.seed itself.");
+  }
   const auto hkt = preset_of(task, budget, changes);
   const auto standard = changed(hkt, {{"levels", 1}});
-  Protocol result{task, {0}, {{"standard", "standard attention", standard, {}}}};
-  if (budget == Budget::full) {
-    result.seeds = {0, 1, 2};
-    const auto wide = matching_feedforward(hkt);
-    result.models.push_back(
-        {"matched", "standard, as many parameters as HKT", changed(standard, {{"feedforward", wide}}), {}});
-    result.models.push_back({"strong",
-                             "standard, rotary, learning rate chosen on validation",
-                             changed(standard, {{"positions", "rotary"}}),
-                             {2.5e-4, 5e-4, 1e-3, 2e-3}});
+  const auto levels = std::to_string(Config::from_json(hkt.dump()).model.levels);
+  Protocol result{task, {0}, {{"standard", "standard attention", standard, {}, {}}}};
+  if (budget == Budget::quick) {
+    result.models.push_back({"hkt", "HKT, " + levels + " levels", hkt, {}, {"standard"}});
+    return result;
   }
-  result.models.push_back({"hkt", "HKT, 3 levels", hkt, {}});
-  if (budget == Budget::full) {
-    result.models.push_back({"hkt-rotary", "HKT, 3 levels, rotary", changed(hkt, {{"positions", "rotary"}}), {}});
-  }
+  result.seeds = {0, 1, 2};
+  const auto wide = changed(standard, {{"feedforward", matching_feedforward(hkt)}});
+  const auto rotary = changed(standard, {{"positions", "rotary"}}),
+             hkt_rotary = changed(hkt, {{"positions", "rotary"}});
+  const std::vector<double> rates = {2.5e-4, 5e-4, 1e-3, 2e-3};
+  result.models.push_back({"matched", "standard, as many parameters as HKT", wide, {}, {"standard"}});
+  result.models.push_back(
+      {"strong", "standard, rotary, learning rate chosen on validation", rotary, rates, {"standard"}});
+  result.models.push_back({"hkt", "HKT, " + levels + " levels", hkt, {}, {"standard", "matched"}});
+  result.models.push_back({"hkt-rotary", "HKT, " + levels + " levels, rotary", hkt_rotary, {}, {"standard", "strong"}});
   return result;
 }
 

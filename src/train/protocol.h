@@ -15,13 +15,14 @@ enum class Budget : std::uint8_t { quick, full };
 struct ProtocolModel {
   std::string name, what;
   nlohmann::json config;               // to be fitted to the data
-  std::vector<double> learning_rates;  // more than one: chosen on validation, with the first seed
+  std::vector<double> learning_rates;  // if any: chosen among on validation, with the first seed
+  std::vector<std::string> baselines;  // the models it is compared with
 };
 
 struct Protocol {
   std::string task;
   std::vector<std::int64_t> seeds;
-  std::vector<ProtocolModel> models;  // the first is what the others are compared with
+  std::vector<ProtocolModel> models;
 };
 
 std::vector<std::string> protocol_tasks();

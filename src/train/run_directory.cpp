@@ -5,28 +5,47 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include "files/whole_file.h"
 
 namespace hkt::train {
 namespace fs = std::filesystem;
 
-RunDirectory create_run(const fs::path& folder, const std::string& config) {
-  const RunDirectory run{folder};
-  if (run.holds_run()) {
+namespace {
+
+constexpr const char* lock_name = ".lock";
+
+}  // namespace
+
+void check_free(const fs::path& folder) {
+  if (RunDirectory{folder}.holds_run()) {
     throw std::invalid_argument(folder.string() + " holds a run already; go on with it by `hkt train --resume " +
                                 folder.string() + "`, or name another folder.");
   }
   std::error_code error;
-  if (fs::exists(folder) && (!fs::is_directory(folder, error) || !fs::is_empty(folder, error))) {
-    throw std::invalid_argument(folder.string() + " is not an empty folder; name one that is empty or not there yet.");
+  if (!fs::exists(folder, error)) return;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().filename() == lock_name) continue;
+    throw std::invalid_argument(folder.string() +
+                                " is not empty; name a folder that is, or one that is not there yet.");
   }
-  fs::create_directories(folder, error);
-  if (error) throw std::invalid_argument(folder.string() + " cannot be made: " + error.message() + ".");
+  if (error)
+    throw std::invalid_argument(folder.string() + " is not a folder that can be used: " + error.message() + ".");
+}
+
+void create_run(const RunDirectory& run, const std::string& config) {
+  check_free(run.folder);
   write_file(run.config(), config);
-  return run;
+}
+
+void remove_run(const RunDirectory& run) {
+  std::error_code error;
+  for (const auto& path : {run.config(), run.metrics(), run.folder / lock_name}) fs::remove(path, error);
+  fs::remove(run.folder, error);  // only if that leaves it empty
 }
 
 RunDirectory open_run(const fs::path& folder) {
@@ -37,8 +56,17 @@ RunDirectory open_run(const fs::path& folder) {
   return run;
 }
 
-RunLock::RunLock(const RunDirectory& run) : file_(::open(run.config().c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (file_ >= 0 && ::flock(file_, LOCK_EX | LOCK_NB) != 0) {
+RunLock::RunLock(const RunDirectory& run) {
+  std::error_code error;
+  fs::create_directories(run.folder, error);
+  if (error) throw std::invalid_argument(run.folder.string() + " cannot be made: " + error.message() + ".");
+  constexpr mode_t usual = 0666;
+  file_ = ::open((run.folder / lock_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, usual);
+  if (file_ < 0) {
+    throw std::runtime_error(run.folder.string() + " cannot be written to: " + std::generic_category().message(errno) +
+                             ".");
+  }
+  if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
     ::close(file_);
     throw std::invalid_argument("another process is training in " + run.folder.string() + ".");
   }
@@ -48,8 +76,6 @@ RunLock::RunLock(const RunDirectory& run) : file_(::open(run.config().c_str(), O
   }
 }
 
-RunLock::~RunLock() {
-  if (file_ >= 0) ::close(file_);
-}
+RunLock::~RunLock() { ::close(file_); }
 
 }  // namespace hkt::train

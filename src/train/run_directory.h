@@ -16,15 +16,21 @@ struct RunDirectory {
   std::filesystem::path previous_state() const { return folder / "state.previous.safetensors"; }
   std::filesystem::path predictions() const { return folder / "predictions.safetensors"; }
 
-  bool holds_run() const { return std::filesystem::exists(config()); }
+  bool holds_run() const {
+    std::error_code error;
+    return std::filesystem::exists(config(), error);
+  }
 };
 
-// A new one with this config.json; throws std::invalid_argument where the folder holds anything.
-RunDirectory create_run(const std::filesystem::path& folder, const std::string& config);
+// Throws std::invalid_argument where the folder holds anything.
+void check_free(const std::filesystem::path& folder);
+// Writes config.json into a free folder that the caller has locked; removes what was written before the first state.
+void create_run(const RunDirectory& run, const std::string& config);
+void remove_run(const RunDirectory& run);
 // One that is there; throws std::invalid_argument where it is not.
 RunDirectory open_run(const std::filesystem::path& folder);
 
-// While it lives no other process trains there; throws std::invalid_argument where one does.
+// Makes the folder if needed. While it lives no other process trains there; throws std::invalid_argument where one does.
 class RunLock {
  public:
   explicit RunLock(const RunDirectory& run);

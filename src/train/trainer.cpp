@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
-#include <torch/cuda.h>
 #include <torch/utils.h>
 
 #include <algorithm>
@@ -133,6 +132,12 @@ void Trainer::take(const data::Batch& batch) {
   }
 }
 
+void Trainer::fail_not_finite(const std::string& what, std::int64_t step) const {
+  throw std::runtime_error("the " + what + " of step " + std::to_string(step) +
+                           " is not finite; the last good checkpoint, of step " + std::to_string(saved_step_) +
+                           ", is kept in " + run_.folder.string() + ".");
+}
+
 // Looks at the results of the steps since the last time, oldest first.
 void Trainer::settle() {
   for (std::size_t i = 0; i < pending_.size(); ++i) {
@@ -140,9 +145,7 @@ void Trainer::settle() {
     last_gradient_norm_ = pending_[i].gradient_norm.item<double>();
     if (!std::isfinite(loss) || !std::isfinite(last_gradient_norm_)) {
       const auto step = position_.step - static_cast<std::int64_t>(pending_.size() - i) + 1;
-      throw std::runtime_error("the " + std::string(std::isfinite(loss) ? "gradient" : "loss") + " of step " +
-                               std::to_string(step) + " is not finite; the last good checkpoint, of step " +
-                               std::to_string(saved_step_) + ", is kept in " + run_.folder.string() + ".");
+      fail_not_finite(std::isfinite(loss) ? "gradient" : "loss", step);
     }
     const Tally tally{loss * static_cast<double>(pending_sizes_[i]), pending_[i].correct.item<std::int64_t>(),
                       pending_sizes_[i]};
@@ -185,6 +188,7 @@ void Trainer::end_epoch() {
   const double wait_share = wait_seconds_ / std::max(since(epoch_begin_), 1e-9);
   const auto begin = Clock::now();
   const auto validation = evaluate(learner_->model(), dataset_.validation, identity_.config, device_).tally;
+  if (!std::isfinite(validation.mean_loss())) fail_not_finite("validation loss", position_.step);
   const bool best = position_.best_epoch < 0 || validation.accuracy() > position_.best_accuracy ||
                     (validation.accuracy() == position_.best_accuracy && validation.mean_loss() < position_.best_loss);
   if (best) {
@@ -229,6 +233,7 @@ bool Trainer::patience_is_over() const {
 
 void Trainer::save() {
   settle();
+  metrics_->flush();  // or a state could speak of lines that are not there
   position_.metrics_bytes = metrics_->bytes();
   State state{position_, copy_of_parameters(*learner_->model()), learner_->optimizer().state(),
               best_,     generator_of(at::kCPU).get_state(),     {}};

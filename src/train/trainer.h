@@ -65,6 +65,7 @@ class Trainer {
   void write_step_line();
   void end_epoch();
   void save();
+  [[noreturn]] void fail_not_finite(const std::string& what, std::int64_t step) const;
   bool patience_is_over() const;
   std::vector<std::vector<std::vector<double>>> level_weights();
   const TrainConfig& settings() const { return identity_.config.train; }

@@ -80,19 +80,28 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(finished, data, 
     assert (tmp_path / "1/model.safetensors").read_bytes() != (finished / "model.safetensors").read_bytes()
 
 
+def count_lines(folder):
+    path = folder / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 def test_a_run_killed_twenty_times_ends_with_the_same_bits(finished, data, tmp_path):
-    folder, kills, pick = tmp_path / "killed", 0, random.Random(7)
+    folder, kills, in_training, pick = tmp_path / "killed", 0, 0, random.Random(7)
     arguments = train_arguments(folder, EVERY_STEP)
     while kills < 20:
         process = start(*arguments, data=data)
-        time.sleep(pick.uniform(0.05, 1.2))
+        # Now and then before it begins; else after a few lines of metrics, at some moment of what follows them.
+        lines = 0 if kills % 5 == 0 else count_lines(folder) + pick.randint(1, 3)
+        while count_lines(folder) < lines and process.poll() is None:
+            time.sleep(0.001)
+        time.sleep(pick.uniform(0, 0.03))
+        in_training += process.poll() is None and count_lines(folder) > 0
         process.kill()
         process.communicate()
         kills += 1
         if (folder / "config.json").exists():
             arguments = ["train", "--resume", folder]
-    if not (folder / "config.json").exists():
-        assert run(*arguments, data=data).returncode == 0
+    assert in_training >= 10
     resume(folder, data)
     same_outcome(folder, finished)
     assert not list(folder.glob("*partial*"))
@@ -197,7 +206,28 @@ def test_a_damaged_model_is_made_good_from_the_state(finished, data, tmp_path):
     assert process.returncode == 0 and process.stdout == good.stdout
     assert "is damaged" in process.stderr
     damage(folder / "state.safetensors", "flipped")
+    process = run("eval", folder, "--json", data=data)
+    assert process.returncode == 0 and "state.previous.safetensors" in process.stderr
+    damage(folder / "state.previous.safetensors", "flipped")
     refused(run("eval", folder, data=data), "is damaged", code=1)
+
+
+def test_data_that_changed_since_the_run_began_is_noticed(data, tmp_path):
+    make_text(tmp_path / "train.tsv", 40, "tsv")
+    changes = [change for change in TINY if change.startswith(("model", "train"))]
+    arguments = ["train", "text", "--out", "run", "--set", *changes, "data.train=train.tsv"]
+    assert run(*arguments, data=data, cwd=tmp_path).returncode == 0
+    assert run("eval", tmp_path / "run", "--split", "validation", data=data).returncode == 0, "a relative path was kept"
+    make_text(tmp_path / "train.tsv", 30, "tsv")
+    refused(run("train", "--resume", tmp_path / "run", data=data), "the data is not what")
+
+
+def test_lost_lines_of_metrics_do_no_harm(finished, data, tmp_path):
+    folder = shutil.copytree(finished, tmp_path / "copy")
+    lines = (folder / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "metrics.jsonl").write_bytes(b"".join(lines[:3]))
+    resume(folder, data)
+    assert len(metrics(folder)) == 3
 
 
 def test_padding_to_the_full_length_gives_the_same_loss(data, tmp_path):
@@ -309,7 +339,12 @@ BAD = [
     (["train", "--resume", "nowhere"], ["nowhere", "holds no run"]),
     (["train", "listops", "--resume", "x"], ["--resume"]),
     (["eval", "nowhere"], ["nowhere", "not a folder"]),
-    (["predict", "."], ["holds no model.safetensors"]),
+    (["predict", "."], ["holds no model"]),
+    (["train", "listops", "--out", "o", "--set", "format.x=1"], ["format", "model"]),
+    (["train", "listops", "--out", "o", "--set", "model.levels=" + "[" * 5000], ["nested"]),
+    (["train", "x" * 300, "--out", "o"], ["neither a preset"]),
+    (["train", "listops", "--out", "o" * 300, "--set", *TINY], ["File name too long"]),
+    (["reproduce", "listops", "--set", "train.seed=3"], ["train.seed"]),
     (["reproduce", "listop"], ["listop", "nearest"]),
     (["reproduce", "listops", "--budget", "huge"], ["huge", "quick or full"]),
     (["trian"], ["trian", "train"]),
@@ -330,7 +365,7 @@ def test_a_split_or_config_that_is_not_there(finished, data, tmp_path):
     refused(run("train", tmp_path / "bad.json", "--out", tmp_path / "o", data=data), "bad.json", "model.levels is 99")
     (tmp_path / "full").mkdir()
     (tmp_path / "full/thing").write_text("mine")
-    refused(run(*train_arguments(tmp_path / "full"), data=data), "not an empty folder")
+    refused(run(*train_arguments(tmp_path / "full"), data=data), "is not empty")
     assert (tmp_path / "full/thing").read_text() == "mine"
 
 
