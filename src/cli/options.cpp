@@ -45,10 +45,10 @@ at::Device chosen_device(const MachineOptions& options) {
     throw std::invalid_argument("--device is \"" + options.device + "\"; it must be cpu, cuda, cuda:N or auto.");
   }
   if (trouble) throw std::invalid_argument("--device is \"" + options.device + "\", but " + *trouble + ".");
-  const int count = static_cast<int>(torch::cuda::device_count());
+  const auto count = torch::cuda::device_count();
   if (index >= count) {
     throw std::invalid_argument(
-        fmt::format("--device is \"{}\", but this machine has {} GPUs.", options.device, count));
+        fmt::format("--device is \"{}\", but this machine has {:d} GPUs.", options.device, count));
   }
   return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 namespace hkt::cli {
@@ -90,7 +91,7 @@ std::string bytes_text(double bytes) {
 
 std::string seconds_text(double seconds) {
   constexpr int minute = 60, hour = 3600;
-  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
   if (whole < minute) return fmt::format("{} s", whole);
   if (whole < hour) return fmt::format("{} min {} s", whole / minute, whole % minute);
   return fmt::format("{} h {} min", whole / hour, whole % hour / minute);

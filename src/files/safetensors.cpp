@@ -245,7 +245,7 @@ class Reader {
         tensor = at::from_blob(data, entry.shape, [file = file_](void*) {}, entry.type);
       } else {
         tensor = at::empty(entry.shape, entry.type);
-        std::memcpy(tensor.data_ptr(), data, entry.end - entry.begin);
+        if (entry.end > entry.begin) std::memcpy(tensor.data_ptr(), data, entry.end - entry.begin);
       }
     } catch (const c10::Error&) {
       fail(entry.name, "has a shape that no tensor can have");

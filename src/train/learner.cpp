@@ -85,6 +85,7 @@ Predictions evaluate(Classifier& model, const data::Split& split, const Config& 
   Predictions result{at::empty({split.size(), config.model.classes}), at::empty({split.size()}, at::kLong), {}};
   for (const auto& sequences : order) {
     const auto batch = queue.next();
+    if (!batch) break;
     const auto where = at::tensor(sequences, at::kLong);
     result.logits.index_copy_(0, where, logits_of(model, *batch, uses_bfloat16(config, device), device).cpu());
     result.labels.index_copy_(0, where, batch->labels);

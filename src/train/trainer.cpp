@@ -63,7 +63,7 @@ void Trainer::restore() {
     if (hooks_.warn) hooks_.warn(text);
   });
   torch::manual_seed(static_cast<std::uint64_t>(settings().seed));
-  learner_.emplace(identity_.config, device_);
+  learner_ = std::make_unique<Learner>(identity_.config, device_);
   if (!state) return;
 
   position_ = state->position;
@@ -78,7 +78,7 @@ void Trainer::restore() {
 }
 
 void Trainer::begin_metrics() {
-  metrics_.emplace(run_.metrics(), position_.metrics_bytes);
+  metrics_ = std::make_unique<MetricsFile>(run_.metrics(), position_.metrics_bytes);
   if (saved_step_ >= 0) return;
   metrics_->add({{"event", "start"},
                  {"parameters", learner_->parameters()},

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -78,8 +78,8 @@ class Trainer {
   data::Shape shape_;
   std::int64_t steps_per_epoch_, steps_, line_every_;
 
-  std::optional<Learner> learner_;
-  std::optional<MetricsFile> metrics_;
+  std::unique_ptr<Learner> learner_;
+  std::unique_ptr<MetricsFile> metrics_;
   Position position_;
   NamedTensors best_;
   std::vector<StepResult> pending_;  // steps whose results were not looked at yet
