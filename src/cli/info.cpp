@@ -2,10 +2,14 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <torch/cuda.h>
+#include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "commands.h"
 #include "data/packed.h"
@@ -25,12 +29,43 @@ std::string why_these_kernels(const std::string& chosen) {
   return "this machine has no AVX2, or torch uses none";
 }
 
+// Those that decide which kernels run.
+std::vector<std::string> processor_features() {
+  std::vector<std::string> all;
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx2")) all.emplace_back("avx2");
+  if (__builtin_cpu_supports("fma")) all.emplace_back("fma");
+  if (__builtin_cpu_supports("avx512f")) all.emplace_back("avx512f");
+  if (__builtin_cpu_supports("avx512bw")) all.emplace_back("avx512bw");
+  if (__builtin_cpu_supports("avx512dq")) all.emplace_back("avx512dq");
+  if (__builtin_cpu_supports("avx512vl")) all.emplace_back("avx512vl");
+  if (__builtin_cpu_supports("avx512bf16")) all.emplace_back("avx512bf16");
+#endif
+  return all;
+}
+
+// As NVIDIA's driver names them, whether or not this build can use them.
+std::vector<std::string> gpus() {
+  std::vector<std::string> all;
+  std::error_code error;
+  for (const auto& gpu : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
+    std::ifstream stream(gpu.path() / "information");
+    for (std::string line; std::getline(stream, line);) {
+      const auto name = line.find_first_not_of(" \t", line.find(':') + 1);
+      if (line.starts_with("Model:") && name != std::string::npos) all.push_back(line.substr(name));
+    }
+  }
+  return all;
+}
+
 nlohmann::ordered_json facts() {
   auto all = train::provenance();
   all["cpu_kernels_reason"] = why_these_kernels(all["cpu_kernels"]);
+  all["processor_features"] = processor_features();
   const auto trouble = why_no_cuda();
   all["cuda"] = !trouble;
-  all["cuda_reason"] = trouble ? *trouble : fmt::format("{} GPUs", torch::cuda::device_count());
+  all["cuda_reason"] = trouble.value_or("built for it, and a GPU is there");
+  all["gpus"] = gpus();
   all["data"] = data::data_folder().string();
   return all;
 }
@@ -44,8 +79,11 @@ int run(bool json) {
   const auto text = [&](const char* key) { return all[key].get<std::string>(); };
   fmt::print("hkt {} (commit {}), torch {}\n", text("version"), text("commit"), text("torch"));
   fmt::print("processor   {}, {} threads\n", text("processor"), all["threads"].get<int>());
+  fmt::print("            {}\n", fmt::join(all["processor_features"].get<std::vector<std::string>>(), " "));
   fmt::print("CPU kernels {}: {}\n", text("cpu_kernels"), text("cpu_kernels_reason"));
   fmt::print("CUDA        {}: {}\n", all["cuda"].get<bool>() ? "yes" : "no", text("cuda_reason"));
+  const auto names = all["gpus"].get<std::vector<std::string>>();
+  fmt::print("GPU         {}\n", names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
   fmt::print("data        {}\n", text("data"));
   return 0;
 }

@@ -88,7 +88,14 @@ int run(const Options& options) {
       predictor.predict(lines);
       throw std::invalid_argument(fmt::format("line {}: {}", number, error.what()));
     }
-    if (lines.back().size() > longest) lines.back().resize(longest), ++cut;
+    if (lines.back().size() > longest) {
+      if (config.data.task == Task::listops) {  // an expression without its end means nothing
+        throw std::invalid_argument(fmt::format("line {}: the expression has {} tokens; this model takes {} at most.",
+                                                number, lines.back().size(), longest));
+      }
+      lines.back().resize(longest);
+      ++cut;
+    }
     if (lines.size() < at_once) continue;
     predictor.predict(lines);
     lines.clear();

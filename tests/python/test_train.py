@@ -292,6 +292,7 @@ def test_evaluation_and_prediction(finished, data, tmp_path):
     label, probability = answers[0].split("\t")
     assert label in "0123456789" and 0.05 < float(probability) <= 1
     refused(run("predict", folder, data=data, input="[MAX 1 2\n"), "line 1")
+    refused(run("predict", folder, data=data, input="[MAX " + "1 " * 70 + "]\n"), "line 1", "72 tokens", "64 at most")
 
 
 def make_text(path, count, form):
@@ -420,6 +421,7 @@ def test_help(name):
 
 def test_info():
     facts = json.loads(run("info", "--json").stdout)
+    assert isinstance(facts["processor_features"], list) and isinstance(facts["gpus"], list)
     assert facts["torch"] == "2.11.0" and facts["cpu_kernels"] in ("portable", "avx2", "avx512", "avx512_bf16")
     process = subprocess.run(command("info", "--json"), capture_output=True, text=True, env=environment(ATEN_CPU_CAPABILITY="default"))
     assert json.loads(process.stdout)["cpu_kernels"] == "portable"
