@@ -101,7 +101,7 @@ TEST(Batches, TheQueueGivesTheOrderFromWhereItIsAsked) {
     data::BatchQueue queue(split, order, shape, first);
     for (std::size_t i = first; i < order.size(); ++i) {
       const auto batch = queue.next();
-      ASSERT_TRUE(batch);
+      if (!batch) FAIL() << "the queue ended early";
       EXPECT_TRUE(batch->tokens.equal(data::make_batch(split, order[i], shape).tokens));
     }
     EXPECT_FALSE(queue.next());
@@ -204,7 +204,7 @@ TEST(Comparison, SpreadAndTests) {
   // With two degrees of freedom p = 1 − t / sqrt(t² + 2); the differences are 1, 2, 3.5.
   const double mean = 6.5 / 3, deviation = train::spread(std::vector<double>{1, 2, 3.5}).deviation;
   const double t = mean / (deviation / std::sqrt(3.0));
-  EXPECT_NEAR(*train::paired_t_test(a, b), 1 - t / std::sqrt(t * t + 2), 1e-12);
+  EXPECT_NEAR(train::paired_t_test(a, b).value_or(-1), 1 - t / std::sqrt(t * t + 2), 1e-12);
   EXPECT_FALSE(train::paired_t_test(std::vector<double>{1}, std::vector<double>{2}));
   EXPECT_FALSE(train::paired_t_test(a, std::vector<double>{2, 3, 4}));
   // 1 of 5: 2 · (1 + 5) / 2⁵.
