@@ -18,6 +18,7 @@
 #include "data/md5.h"
 #include "data/prepare.h"
 #include "data/verify.h"
+#include "errors.h"
 #include "hkt/safetensors.h"
 
 namespace {
@@ -26,20 +27,6 @@ namespace fs = std::filesystem;
 namespace listops = hkt::data::listops;
 using hkt::DataConfig;
 using hkt::Task;
-
-template <typename Error, typename Work>
-std::string message_of(const Work& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-void expect_within(const std::string& part, const std::string& whole) {
-  EXPECT_NE(whole.find(part), std::string::npos) << "got: " << whole << "\nexpected: " << part;
-}
 
 // A folder of its own for each test, which is $HKT_DATA too.
 class Data : public testing::Test {

@@ -25,6 +25,7 @@
 #include "data/imdb.h"
 #include "data/md5.h"
 #include "data/prepare.h"
+#include "errors.h"
 
 namespace {
 
@@ -38,20 +39,6 @@ struct File {
   std::string symbolic = {}, hard = {};
 };
 using Files = std::vector<File>;
-
-template <typename Error, typename Work>
-std::string message_of(const Work& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-void expect_within(const std::string& part, const std::string& whole) {
-  EXPECT_NE(whole.find(part), std::string::npos) << "got: " << whole << "\nexpected: " << part;
-}
 
 class Archives : public testing::Test {
  protected:
