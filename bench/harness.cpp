@@ -11,9 +11,11 @@
 namespace hkt::bench {
 namespace {
 
-double run(const std::function<void()>& work, int repeats) {
+double run(const std::function<void()>& work, int repeats, const std::function<void()>& finish) {
+  finish();
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < repeats; ++i) work();
+  finish();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeats;
 }
 
@@ -37,18 +39,19 @@ class MemoryMeter : public c10::MemoryReportingInfoBase {
 
 }  // namespace
 
-Timings::Timings(const std::vector<Candidate>& candidates, int rounds) : samples_(candidates.size()) {
+Timings::Timings(const std::vector<Candidate>& candidates, int rounds, const std::function<void()>& finish)
+    : samples_(candidates.size()) {
   constexpr double sample_seconds = 0.01;
   std::vector<int> repeats;
   for (const auto& candidate : candidates) {
     names_.push_back(candidate.name);
     candidate.work();
-    repeats.push_back(std::max(1, static_cast<int>(sample_seconds / run(candidate.work, 1))));
+    repeats.push_back(std::max(1, static_cast<int>(sample_seconds / run(candidate.work, 1, finish))));
   }
   for (int round = 0; round < rounds; ++round)
     for (size_t i = 0; i < candidates.size(); ++i) {
       if (repeats[i] > 1) candidates[i].work();  // brings its own data back into the caches
-      samples_[i].push_back(run(candidates[i].work, repeats[i]));
+      samples_[i].push_back(run(candidates[i].work, repeats[i], finish));
     }
 }
 

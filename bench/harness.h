@@ -17,8 +17,10 @@ struct Candidate {
 
 class Timings {
  public:
-  // Runs every candidate `rounds` times in turn, each sample long enough to be read off the clock.
-  Timings(const std::vector<Candidate>& candidates, int rounds);
+  // Runs every candidate `rounds` times in turn, each sample long enough to be read off the clock. `finish` waits for work
+  // that was only started, as on a GPU.
+  Timings(
+      const std::vector<Candidate>& candidates, int rounds, const std::function<void()>& finish = [] {});
   double seconds(const std::string& name) const;  // median
   double ratio(const std::string& name, const std::string& to) const;
   bool has(const std::string& name) const;
@@ -54,5 +56,11 @@ Table attention_growth_with_levels(bool quick);
 Table attention_memory(bool quick);
 Table downsample_shapes(bool quick);
 Table training_steps(bool quick);
+
+// On the first GPU.
+bool can_use_cuda();
+Table cuda_attention_shapes(bool quick);
+Table cuda_attention_levels(bool quick);
+Table cuda_attention_float32(bool quick);
 
 }  // namespace hkt::bench

@@ -1,5 +1,6 @@
 // `make bench`: measures every operator and whole training steps, prints the tables and writes them to results/ with commit and machine.
-//   hkt_bench [--quick] [--out NAME]     writes NAME.json and NAME.md (default: nothing is written)
+//   hkt_bench [--quick] [--cuda] [--out NAME]     writes NAME.json and NAME.md (default: nothing is written)
+//   --cuda measures the operators on the first GPU instead of the CPU.
 #include <torch/torch.h>
 
 #include <cstdlib>
@@ -14,7 +15,8 @@ namespace {
 // What was typed, with the variables that limit the instruction sets of torch and its libraries.
 std::string command_line(int count, char** arguments) {
   std::string line;
-  for (const char* variable : {"ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA"})
+  for (const char* variable : {"ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA",
+                               "HKT_CUDA_CAPABILITY"})
     if (const char* value = std::getenv(variable)) line += std::string(variable) + "=" + value + " ";
   for (int i = 0; i < count; ++i) line += std::string(i > 0 ? " " : "") + arguments[i];
   return line;
@@ -23,18 +25,24 @@ std::string command_line(int count, char** arguments) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  bool quick = false;
+  bool quick = false, cuda = false;
   std::string out;
   for (int i = 1; i < count; ++i) {
     const std::string argument = arguments[i];
     if (argument == "--quick") {
       quick = true;
+    } else if (argument == "--cuda") {
+      cuda = true;
     } else if (argument == "--out" && i + 1 < count) {
       out = arguments[++i];
     } else {
-      std::cerr << "hkt_bench: unknown argument '" << argument << "'; allowed are --quick and --out NAME\n";
+      std::cerr << "hkt_bench: unknown argument '" << argument << "'; allowed are --quick, --cuda and --out NAME\n";
       return 2;
     }
+  }
+  if (cuda && !hkt::bench::can_use_cuda()) {
+    std::cerr << "hkt_bench: --cuda needs a build for CUDA and a GPU\n";
+    return 2;
   }
   torch::manual_seed(0);
   // After the first large piece of memory is given back, glibc keeps what is freed, as in any process that trains.
@@ -43,10 +51,12 @@ int main(int count, char** arguments) {
   std::cout << where.dump() << "\n";
   std::vector<hkt::bench::Table> tables;
   using Measure = hkt::bench::Table (*)(bool);
-  for (const Measure measure : {&hkt::bench::attention_shapes, &hkt::bench::attention_growth_with_length,
-                                &hkt::bench::attention_growth_with_levels, &hkt::bench::attention_memory,
-                                &hkt::bench::downsample_shapes, &hkt::bench::training_steps})
-    tables.push_back(measure(quick));
+  const std::vector<Measure> on_cpu = {&hkt::bench::attention_shapes,           &hkt::bench::attention_growth_with_length,
+                                       &hkt::bench::attention_growth_with_levels, &hkt::bench::attention_memory,
+                                       &hkt::bench::downsample_shapes,          &hkt::bench::training_steps};
+  const std::vector<Measure> on_cuda = {&hkt::bench::cuda_attention_shapes, &hkt::bench::cuda_attention_levels,
+                                        &hkt::bench::cuda_attention_float32};
+  for (const Measure measure : cuda ? on_cuda : on_cpu) tables.push_back(measure(quick));
   if (out.empty()) return 0;
 
   nlohmann::json all = {
@@ -54,7 +64,8 @@ int main(int count, char** arguments) {
   std::ofstream markdown(out + ".md");
   markdown << "Written by `" << command_line(count, arguments) << "`: commit " << where["commit"].get<std::string>()
            << ", " << where["processor"].get<std::string>() << ", " << where["threads"] << " threads, "
-           << where["cpu_kernels"].get<std::string>() << ", torch " << where["torch"].get<std::string>() << ", "
+           << where["cpu_kernels"].get<std::string>() << ", "
+           << (cuda ? where["gpus"][0].get<std::string>() + ", " : "") << "torch " << where["torch"].get<std::string>() << ", "
            << where["date"].get<std::string>() << ".\n";
   for (const auto& table : tables) {
     all["tables"].push_back(table.json());

@@ -48,6 +48,10 @@ if(HKT_CUDA)
   list(APPEND libraries torch_cuda c10_cuda)
 endif()
 list(TRANSFORM libraries REPLACE "(.+)" "${LIBTORCH_DIR}/lib/lib\\1.so")
+if(HKT_CUDA)  # the CUDA runtime that torch itself uses
+  find_file(LIBTORCH_CUDART NAMES libcudart.so.13 libcudart.so.12 PATHS ${LIBTORCH_RPATH} NO_DEFAULT_PATH REQUIRED)
+  list(APPEND libraries ${LIBTORCH_CUDART})
+endif()
 
 add_library(LibTorch::LibTorch INTERFACE IMPORTED)
 target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE

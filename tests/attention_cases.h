@@ -49,6 +49,22 @@ inline std::vector<AttentionCase> attention_cases() {
   return cases;
 }
 
+// Shapes that the tensor-core kernels take, around the edges of their tiles.
+inline std::vector<AttentionCase> tensor_core_cases() {
+  std::vector<AttentionCase> cases;
+  size_t turn = 0;
+  for (const int64_t width : {32, 64, 128, 40, 96})
+    for (const int64_t length : {1, 3, 64, 100, 128, 129, 255, 256, 257, 383, 640, 1000})
+      for (const bool causal : {false, true})
+        for (const bool with_lengths : {false, true}) {
+          const int64_t levels = turn % 2 == 0 ? 3 : 1 + static_cast<int64_t>(turn / 2 % 8);
+          cases.push_back({2, 3, length, width, width, levels, causal, with_lengths,
+                           turn % 3 == 0 ? Layout::heads_first : Layout::heads_inside});
+          ++turn;
+        }
+  return cases;
+}
+
 struct AttentionInputs {
   std::vector<at::Tensor> q, k;
   at::Tensor v, weights;
@@ -96,9 +112,10 @@ inline at::Tensor random_in_layout(const AttentionCase& c, int64_t rows, int64_t
 inline int64_t level_length(int64_t length, int64_t level) { return (length + (int64_t{1} << level) - 1) >> level; }
 
 // Fresh random inputs from a seed. Lengths always hold a zero or a full sequence where the batch has room.
-inline AttentionInputs make_inputs(const AttentionCase& c, at::ScalarType type, int64_t seed) {
+inline AttentionInputs make_inputs(const AttentionCase& c, at::ScalarType type, int64_t seed,
+                                   at::Device device = at::kCPU) {
   torch::manual_seed(seed);
-  const auto options = at::TensorOptions(type);
+  const auto options = at::TensorOptions(type).device(device);
   AttentionInputs inputs;
   for (int64_t level = 0; level < c.levels; ++level) {
     inputs.q.push_back(random_in_layout(c, level_length(c.length, level), c.width, options).requires_grad_());
@@ -110,7 +127,7 @@ inline AttentionInputs make_inputs(const AttentionCase& c, at::ScalarType type, 
   if (c.with_lengths) {
     auto lengths = at::randint(c.length + 1, {c.batch}, at::kLong);
     if (c.batch > 1) lengths[0] = seed % 2 ? 0 : c.length;
-    inputs.lengths = lengths;
+    inputs.lengths = lengths.to(device);
   }
   return inputs;
 }

@@ -75,4 +75,27 @@ void attention_forward(const AttentionForward& problem, const Machine& machine, 
 void attention_backward(const AttentionBackward& problem, const Machine& machine, void* workspace);
 
 }  // namespace cpu
+
+namespace cuda {
+
+inline constexpr int oldest_capability = 80;
+std::string_view built_for();  // the compute capabilities, in words
+
+// Where a kernel runs. All pointers of a problem, lengths too, are the device's; lengths are clamped to [0, length].
+struct Device {
+  int capability = 0;  // 90 for compute capability 9.0
+  int multiprocessors = 0;
+  int shared_bytes = 0;        // that a block may use
+  void* stream = nullptr;      // a cudaStream_t
+  bool deterministic = false;  // equal bits on every run, at some cost
+};
+
+// Bytes of device memory (256-byte aligned) that the backward pass needs: linear in length. The forward pass needs none.
+std::int64_t workspace_bytes(const AttentionBackward& problem, const Device& device);
+
+// Start the pass on the device's stream. Throw std::runtime_error if it cannot be started.
+void attention_forward(const AttentionForward& problem, const Device& device);
+void attention_backward(const AttentionBackward& problem, const Device& device, void* workspace);
+
+}  // namespace cuda
 }  // namespace hkt::kernels

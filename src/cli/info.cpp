@@ -5,8 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,20 +42,6 @@ std::vector<std::string> processor_features() {
   return all;
 }
 
-// As NVIDIA's driver names them, whether or not this build can use them.
-std::vector<std::string> gpus() {
-  std::vector<std::string> all;
-  std::error_code error;
-  for (const auto& gpu : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
-    std::ifstream stream(gpu.path() / "information");
-    for (std::string line; std::getline(stream, line);) {
-      const auto name = line.find_first_not_of(" \t", line.find(':') + 1);
-      if (line.starts_with("Model:") && name != std::string::npos) all.push_back(line.substr(name));
-    }
-  }
-  return all;
-}
-
 nlohmann::ordered_json facts() {
   auto all = train::provenance();
   all["cpu_kernels_reason"] = why_these_kernels(all["cpu_kernels"]);
@@ -65,7 +49,6 @@ nlohmann::ordered_json facts() {
   const auto trouble = why_no_cuda();
   all["cuda"] = !trouble;
   all["cuda_reason"] = trouble.value_or("built for it, and a GPU is there");
-  all["gpus"] = gpus();
   all["data"] = data::data_folder().string();
   return all;
 }

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 
 #include "hkt/ops.h"
@@ -24,6 +25,20 @@ std::string processor() {
   return "unknown";
 }
 
+// As NVIDIA's driver names them, whether or not this build can use them.
+std::vector<std::string> gpus() {
+  std::vector<std::string> all;
+  std::error_code error;
+  for (const auto& gpu : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
+    std::ifstream stream(gpu.path() / "information");
+    for (std::string line; std::getline(stream, line);) {
+      const auto name = line.find_first_not_of(" \t", line.find(':') + 1);
+      if (line.starts_with("Model:") && name != std::string::npos) all.push_back(line.substr(name));
+    }
+  }
+  return all;
+}
+
 std::string version() { return HKT_VERSION; }
 
 std::string commit() { return HKT_COMMIT; }
@@ -35,6 +50,7 @@ nlohmann::ordered_json provenance() {
           {"torch", TORCH_VERSION},
           {"processor", processor()},
           {"cpu_kernels", cpu_kernels()},
+          {"gpus", gpus()},
           {"threads", at::get_num_threads()},
           {"date", fmt::format("{:%F}", fmt::gmtime(now))}};
 }

@@ -1,0 +1,194 @@
+// hkt::attention on a GPU beside standard attention (cuDNN's and FlashAttention-2's kernels, through torch) and the ways to
+// write HKT in plain PyTorch.
+#include <ATen/Context.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "harness.h"
+#include "hkt/ops.h"
+#include "hkt/reference.h"
+
+namespace hkt::bench {
+namespace {
+
+struct Shape {
+  int64_t batch, heads, length, width;
+  int64_t levels = 3;
+};
+
+std::string text(const Shape& s) {
+  return std::to_string(s.batch) + ", " + std::to_string(s.heads) + ", " + std::to_string(s.length) + ", " +
+         std::to_string(s.width);
+}
+
+void wait() { torch::cuda::synchronize(); }
+
+struct Inputs {
+  std::vector<at::Tensor> q, k, all;
+  at::Tensor v, weights, direction;
+
+  Inputs(const Shape& s, at::ScalarType type) {
+    const auto options = at::TensorOptions(type).device(at::kCUDA);
+    const auto rows = [&](int64_t count) {
+      return at::randn({s.batch, count, s.heads, s.width}, options).transpose(1, 2).requires_grad_();
+    };
+    for (int64_t level = 0; level < s.levels; ++level) {
+      q.push_back(rows((s.length + (int64_t{1} << level) - 1) >> level));
+      k.push_back(rows(q.back().size(2)));
+    }
+    v = rows(s.length);
+    weights = at::softmax(at::randn({s.heads, s.levels}, options.dtype(at::kFloat)), 1).detach().requires_grad_();
+    direction = rows(s.length).detach();
+    all = q;
+    all.insert(all.end(), k.begin(), k.end());
+    all.push_back(v);
+    all.push_back(weights);
+  }
+};
+
+using Forward = std::function<at::Tensor()>;
+
+Candidate candidate(const std::string& name, bool backward, const Forward& forward,
+                    const std::vector<at::Tensor>& wanted, const at::Tensor& direction) {
+  if (backward) return {name, [=] { torch::autograd::grad({forward()}, wanted, {direction}); }};
+  return {name, [=] {
+            const at::NoGradGuard no_grad;
+            forward();
+          }};
+}
+
+at::Tensor cudnn(const Inputs& in, bool causal) {
+  return std::get<0>(at::_scaled_dot_product_cudnn_attention(in.q[0], in.k[0], in.v, {}, true, 0, causal));
+}
+at::Tensor flash(const Inputs& in, bool causal) {
+  return std::get<0>(at::_scaled_dot_product_flash_attention(in.q[0], in.k[0], in.v, 0, causal));
+}
+at::Tensor ours(const Inputs& in, bool causal) {
+  return std::get<0>(hkt::attention(in.q, in.k, in.v, in.weights, causal));
+}
+at::Tensor concatenated(const Inputs& in, bool causal) {
+  std::vector<at::Tensor> q, k;
+  for (size_t level = 0; level < in.q.size(); ++level) {
+    const auto spread = [&](const at::Tensor& rows) {
+      return level == 0 ? rows : rows.repeat_interleave(int64_t{1} << level, 2).narrow(2, 0, in.v.size(2));
+    };
+    const auto weight = in.weights.select(1, static_cast<int64_t>(level)).view({1, -1, 1, 1});
+    q.push_back(spread((in.q[level] * weight).to(in.v.scalar_type())));
+    k.push_back(spread(in.k[level]));
+  }
+  const auto width = in.v.size(3);
+  const auto values = at::constant_pad_nd(in.v, {0, width * static_cast<int64_t>(in.q.size() - 1)});
+  return at::scaled_dot_product_attention(at::cat(q, 3), at::cat(k, 3), values, {}, 0, causal,
+                                          1 / std::sqrt(static_cast<double>(width)))
+      .narrow(3, 0, width);
+}
+at::Tensor materialised(const Inputs& in, bool causal) {
+  return std::get<0>(reference::attention(in.q, in.k, in.v, in.weights, causal));
+}
+
+// Multiply-adds that the definition asks for, two operations each.
+double operations(const Shape& s, bool causal, bool backward) {
+  double scores = 0;
+  for (int64_t level = 0; level < s.levels; ++level) scores += std::pow(0.25, level);
+  const double products = backward ? 4 * scores + 3 : scores + 1;
+  return 2.0 * static_cast<double>(s.batch * s.heads) * std::pow(static_cast<double>(s.length), 2) *
+         static_cast<double>(s.width) * products * (causal ? 0.5 : 1);
+}
+
+std::string ratio(const Timings& t, const std::string& name, const std::string& to) {
+  return t.has(name) && t.has(to) ? number(t.ratio(name, to), 3) : "–";
+}
+
+}  // namespace
+
+bool can_use_cuda() { return torch::cuda::is_available(); }
+
+Table cuda_attention_shapes(bool quick) {
+  Table table("hkt::attention on CUDA, L = 3, bf16: ratio of its time to others'",
+              {"B, H, T, D", "mask", "pass", "ms", "TFLOP/s", "to cuDNN", "to FlashAttention-2", "L = 1 to cuDNN",
+               "to concatenated", "to materialised"});
+  std::vector<int64_t> lengths = {1024, 2048, 4096, 16384};
+  if (quick) lengths = {1024, 4096};
+  for (const int64_t width : {32, 64, 128})
+    for (const int64_t length : lengths)
+      for (const bool causal : {false, true})
+        for (const bool backward : {false, true}) {
+          const Shape s{std::max<int64_t>(1, 16384 / length), 16, length, width};
+          const Inputs in(s, at::kBFloat16), one({s.batch, s.heads, s.length, s.width, 1}, at::kBFloat16);
+          const std::vector<at::Tensor> standard = {in.q[0], in.k[0], in.v};
+          std::vector<Candidate> candidates = {
+              candidate("cudnn", backward, [&] { return cudnn(in, causal); }, standard, in.direction),
+              candidate("hkt", backward, [&] { return ours(in, causal); }, in.all, in.direction),
+              candidate("one level", backward, [&] { return ours(one, causal); }, one.all, one.direction),
+              candidate("flash", backward, [&] { return flash(in, causal); }, standard, in.direction)};
+          if (!quick)
+            candidates.push_back(
+                candidate("concatenated", backward, [&] { return concatenated(in, causal); }, in.all, in.direction));
+          if (!quick && length <= 2048)
+            candidates.push_back(
+                candidate("materialised", backward, [&] { return materialised(in, causal); }, in.all, in.direction));
+          const Timings t(candidates, quick ? 7 : 15, wait);
+          table.add({text(s), causal ? "causal" : "full", backward ? "forward+backward" : "forward",
+                     number(t.seconds("hkt") * 1e3, 3),
+                     number(operations(s, causal, backward) / t.seconds("hkt") / 1e12, 0), ratio(t, "hkt", "cudnn"),
+                     ratio(t, "hkt", "flash"), ratio(t, "one level", "cudnn"), ratio(t, "hkt", "concatenated"),
+                     ratio(t, "hkt", "materialised")});
+        }
+  return table;
+}
+
+Table cuda_attention_levels(bool quick) {
+  Table table("hkt::attention on CUDA, bf16, causal: growth with the levels (B = 4, H = 16, T = 4096), ratio to cuDNN",
+              {"L", "D", "multiply-adds", "forward", "forward+backward", "deterministic to not"});
+  for (const int64_t width : {64, 128})
+    for (int64_t count = 1; count <= (quick ? 4 : 8); ++count) {
+      const Shape s{4, 16, 4096, width, count};
+      const Inputs in(s, at::kBFloat16);
+      std::vector<std::string> cells = {
+          std::to_string(count), std::to_string(width),
+          number(operations(s, true, false) / operations({4, 16, 4096, width, 1}, true, false), 3)};
+      for (const bool backward : {false, true}) {
+        std::vector<Candidate> candidates = {
+            candidate("cudnn", backward, [&] { return cudnn(in, true); }, {in.q[0], in.k[0], in.v}, in.direction),
+            candidate("hkt", backward, [&] { return ours(in, true); }, in.all, in.direction)};
+        if (backward) {
+          const auto plain = candidates[1].work;
+          candidates.push_back({"deterministic", [plain] {
+                                  at::globalContext().setDeterministicAlgorithms(true, false);
+                                  plain();
+                                  at::globalContext().setDeterministicAlgorithms(false, false);
+                                }});
+        }
+        const Timings t(candidates, quick ? 5 : 11, wait);
+        cells.push_back(ratio(t, "hkt", "cudnn"));
+        if (backward) cells.push_back(ratio(t, "deterministic", "hkt"));
+      }
+      table.add(cells);
+    }
+  return table;
+}
+
+Table cuda_attention_float32(bool quick) {
+  Table table("hkt::attention on CUDA, L = 3, float32: ratio to the concatenated form through SDPA",
+              {"B, H, T, D", "mask", "pass", "ms", "to concatenated", "to standard SDPA"});
+  for (const int64_t width : {32, 64, 128})
+    for (const bool causal : {false, true})
+      for (const bool backward : {false, true}) {
+        const Shape s{4, 8, 2048, width};
+        const Inputs in(s, at::kFloat);
+        const Timings t({candidate("hkt", backward, [&] { return ours(in, causal); }, in.all, in.direction),
+                         candidate("concatenated", backward, [&] { return concatenated(in, causal); }, in.all,
+                                   in.direction),
+                         candidate(
+                             "standard", backward,
+                             [&] { return at::scaled_dot_product_attention(in.q[0], in.k[0], in.v, {}, 0, causal); },
+                             {in.q[0], in.k[0], in.v}, in.direction)},
+                        quick ? 3 : 9, wait);
+        table.add({text(s), causal ? "causal" : "full", backward ? "forward+backward" : "forward",
+                   number(t.seconds("hkt") * 1e3, 2), ratio(t, "hkt", "concatenated"), ratio(t, "hkt", "standard")});
+      }
+  return table;
+}
+
+}  // namespace hkt::bench

@@ -1,0 +1,31 @@
+// What every host file of the CUDA kernels needs: checked calls and small arithmetic.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace hkt::kernels::cuda {
+
+inline void check(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) throw std::runtime_error(std::string("hkt: ") + what + ": " + cudaGetErrorString(error));
+}
+
+template <class Integer>
+constexpr Integer ceil_divide(Integer a, Integer b) {
+  return (a + b - 1) / b;
+}
+
+// Starts kernel<<<blocks, threads, shared_bytes, stream>>>(arguments...), with more than 48 KiB of shared memory if asked.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 blocks, int threads, int shared_bytes, void* stream,
+            Arguments&&... arguments) {
+  if (shared_bytes > 48 * 1024)
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "shared memory");
+  kernel<<<blocks, threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(std::forward<Arguments>(arguments)...);
+  check(cudaGetLastError(), "starting a kernel");
+}
+
+}  // namespace hkt::kernels::cuda

@@ -1,0 +1,10 @@
+// The plain kernels for float32.
+#include "backward.h"
+#include "forward.h"
+
+namespace hkt::kernels::cuda::plain {
+
+template void start_forward<float>(const AttentionForward&, const Device&);
+template void start_backward<float>(const AttentionBackward&, const Device&, void*);
+
+}  // namespace hkt::kernels::cuda::plain

@@ -1,0 +1,10 @@
+// The plain kernels for float64.
+#include "backward.h"
+#include "forward.h"
+
+namespace hkt::kernels::cuda::plain {
+
+template void start_forward<double>(const AttentionForward&, const Device&);
+template void start_backward<double>(const AttentionBackward&, const Device&, void*);
+
+}  // namespace hkt::kernels::cuda::plain

@@ -1,0 +1,82 @@
+// The sm80 kernels by element type, width and levels.
+#include <algorithm>
+#include <type_traits>
+
+#include "../element.h"
+#include "../families.h"
+#include "plan.h"
+
+namespace hkt::kernels::cuda::sm80 {
+namespace {
+
+int padded_width(const AttentionForward& problem) {
+  const int width = std::max(problem.width, problem.value_width);
+  return width <= 32 ? 32 : width <= 64 ? 64 : 128;
+}
+
+// Rows are read in pieces of 16 bytes.
+bool is_aligned(const Array& array) {
+  return reinterpret_cast<std::uintptr_t>(array.data) % 16 == 0 && array.batch_stride % 8 == 0 &&
+         array.head_stride % 8 == 0 && array.row_stride % 8 == 0;
+}
+
+// start(element, width), both as types.
+template <class Start>
+void for_kernel(const AttentionForward& problem, const Start& start) {
+  const auto for_width = [&](auto element) {
+    switch (padded_width(problem)) {
+      case 32:
+        return start(element, std::integral_constant<int, 32>{});
+      case 64:
+        return start(element, std::integral_constant<int, 64>{});
+      default:
+        return start(element, std::integral_constant<int, 128>{});
+    }
+  };
+  problem.element == Element::bfloat16 ? for_width(bfloat16{}) : for_width(float16{});
+}
+
+}  // namespace
+
+bool can_run(const AttentionForward& problem, const Device& device) {
+  if (problem.element != Element::bfloat16 && problem.element != Element::float16) return false;
+  if (problem.width % 8 || problem.value_width % 8 || std::max(problem.width, problem.value_width) > 128) return false;
+  bool aligned = is_aligned(problem.v) && is_aligned(problem.out);
+  for (int level = 0; level < problem.levels; ++level)
+    aligned = aligned && is_aligned(problem.q[level]) && is_aligned(problem.k[level]);
+  if (!aligned) return false;
+  bool fits = false;
+  for_kernel(problem, [&](auto, auto width) {
+    fits = forward_tile::shared_bytes<width>(problem.levels) <= device.shared_bytes;
+  });
+  return fits;
+}
+
+bool can_run(const AttentionBackward& problem, const Device& device) {
+  const AttentionForward& forward = problem;
+  if (!can_run(forward, device) || !is_aligned(problem.grad_out)) return false;
+  bool fits = false;
+  for_kernel(problem, [&](auto, auto width) {
+    fits = backward_tile::shared_bytes<width>(problem.levels) <= device.shared_bytes &&
+           1 << (problem.levels - 1) <= backward_tile::keys<width>;
+  });
+  return fits;
+}
+
+std::int64_t workspace_bytes(const AttentionBackward& problem, const Device&) {
+  return workspace_of(problem, padded_width(problem)).end * static_cast<std::int64_t>(sizeof(float));
+}
+
+void forward(const AttentionForward& problem, const Device& device) {
+  for_kernel(problem, [&](auto element, auto width) { start_forward<decltype(element), width>(problem, device); });
+}
+
+void backward(const AttentionBackward& problem, const Device& device, void* workspace) {
+  for_kernel(problem, [&](auto element, auto width) {
+    using T = decltype(element);
+    if (problem.levels <= 3) return start_backward<T, width, 3>(problem, device, workspace);
+    start_backward<T, width, max_levels>(problem, device, workspace);
+  });
+}
+
+}  // namespace hkt::kernels::cuda::sm80

@@ -1,0 +1,190 @@
+// Backward on Hopper: which problems it takes, its workspace, and the order of its kernels.
+#include <algorithm>
+
+#include "../backward_common.h"
+#include "../families.h"
+#include "backward.h"
+#include "backward_finish.h"
+#include "tensor_map.h"
+
+namespace hkt::kernels::cuda::sm90 {
+namespace {
+
+constexpr std::int64_t largest_count = (std::int64_t{1} << 31) - 1;
+
+// How a problem is cut into tiles.
+struct Tiling {
+  int columns;  // of a panel
+  int panels;
+  std::int64_t sequences;
+  std::int64_t query_tiles;
+  std::int64_t key_tiles;
+  bool coarse;
+};
+
+Tiling tiling(const AttentionBackward& problem) {
+  Tiling t;
+  t.columns = problem.width <= 32 ? 32 : 64;
+  t.panels = problem.width <= 64 ? 1 : 2;
+  t.sequences = problem.batch * problem.heads;
+  t.query_tiles = padded_length(problem.length) / backward_queries;
+  t.key_tiles = padded_length(problem.length) / backward_keys;
+  t.coarse = problem.levels > 1;
+  return t;
+}
+
+// Where things lie in the workspace, in bytes. From query_sums on it must be zero at the start.
+struct WorkspaceLayout {
+  std::int64_t lse, delta, partials, query_sums, key_sums, turns, end;
+};
+
+WorkspaceLayout workspace_layout(const AttentionBackward& problem, const Device& device) {
+  const Tiling t = tiling(problem);
+  std::int64_t end = 0;
+  const auto place = [&end](std::int64_t words) {
+    const std::int64_t start = end;
+    end += ceil_divide<std::int64_t>(words * 4, 256) * 256;
+    return start;
+  };
+  WorkspaceLayout layout;
+  layout.lse = place(t.sequences * padded_length(problem.length));
+  layout.delta = place(t.sequences * padded_length(problem.length));
+  layout.partials = place(t.sequences * t.query_tiles * t.panels * problem.levels);
+  layout.query_sums = place(t.sequences * t.query_tiles * t.panels * query_sums_size(t.columns, t.coarse));
+  layout.key_sums = place(t.panels == 2 && t.coarse ? t.sequences * t.key_tiles * t.panels * key_sums_size : 0);
+  layout.turns = place(device.deterministic ? t.sequences * t.query_tiles * 2 : 0);
+  layout.end = end;
+  return layout;
+}
+
+// The rows of an array whose number has the remainder. If there is none, others are as good: whatever is loaded for
+// rows after the array's end is multiplied by probabilities of 0.
+CUtensorMap remainder_map(const AttentionBackward& problem, const Array& array, std::int64_t rows, int box_rows,
+                          int step, int remainder) {
+  Array part = array;
+  std::int64_t part_rows = 1;
+  if (remainder < rows) {
+    part.data = static_cast<char*>(array.data) + 2 * remainder * array.row_stride;
+    part_rows = ceil_divide<std::int64_t>(rows - remainder, step);
+  }
+  return tensor_map(problem.element, part, problem.width, part_rows, problem.heads, problem.batch,
+                    tiling(problem).columns, box_rows, step);
+}
+
+template <int count>
+void remainder_maps(const AttentionBackward& problem, CUtensorMap (&maps)[count], const Array& array, std::int64_t rows,
+                    int box_rows) {
+  for (int i = 0; i < count; ++i) maps[i] = remainder_map(problem, array, rows, box_rows, count, i);
+}
+
+void make_maps(const AttentionBackward& problem, BackwardParameters& p) {
+  const std::int64_t rows = problem.length, rows1 = (rows + 1) / 2, rows2 = (rows + 3) / 4;
+  remainder_maps(problem, p.q0, problem.q[0], rows, 16);
+  remainder_maps(problem, p.grad_out, problem.grad_out, rows, 16);
+  remainder_maps(problem, p.k0, problem.k[0], rows, 8);
+  remainder_maps(problem, p.v, problem.v, rows, 8);
+  if (problem.levels == 1) return;
+  remainder_maps(problem, p.q1, problem.q[1], rows1, 16);
+  remainder_maps(problem, p.k1, problem.k[1], rows1, 8);
+  const int last = problem.levels - 1;  // if that is not 2, its maps are only read outside of the array
+  p.q2 = remainder_map(problem, problem.q[last], last == 2 ? rows2 : rows1, 16, 1, 0);
+  p.k2 = remainder_map(problem, problem.k[last], last == 2 ? rows2 : rows1, 32, 1, 0);
+}
+
+// With a causal mask, blocks that have most to do start first, in as many heads at once as have their queries and
+// output gradients in half of the cache.
+int causal_group(const AttentionBackward& problem) {
+  const std::int64_t bytes = problem.length * problem.width * 8;
+  return static_cast<int>(std::clamp<std::int64_t>((std::int64_t{24} << 20) / bytes, 1, problem.batch * problem.heads));
+}
+
+template <class T, bool coarse>
+void start_backward(const BackwardParameters& parameters, const Device& device) {
+  if (parameters.width <= 32)
+    start_backward_narrow<T, 32, coarse>(parameters, device);
+  else if (parameters.width <= 64)
+    start_backward_narrow<T, 64, coarse>(parameters, device);
+  else
+    start_backward_wide<T, coarse>(parameters, device);
+}
+
+template <class T>
+void start_backward(const BackwardParameters& parameters, const Device& device) {
+  if (parameters.levels > 1)
+    start_backward<T, true>(parameters, device);
+  else
+    start_backward<T, false>(parameters, device);
+}
+
+bool can_map_all(const AttentionBackward& problem) {
+  const auto can = [&](const Array& array) { return can_map(problem.element, array); };
+  bool all = can(problem.v) && can(problem.grad_out) && can(problem.grad_v);
+  for (int level = 0; level < problem.levels; ++level)
+    all = all && can(problem.q[level]) && can(problem.k[level]) && can(problem.grad_q[level]) &&
+          can(problem.grad_k[level]);
+  return all;
+}
+
+}  // namespace
+
+bool can_run_backward(const AttentionBackward& problem, const Device& device) {
+  if (device.capability != 90 || (problem.element != Element::bfloat16 && problem.element != Element::float16))
+    return false;
+  if (problem.levels < 1 || problem.levels > 3 || problem.width != problem.value_width) return false;
+  if (problem.width < 8 || problem.width > 128 || problem.width % 8 != 0) return false;
+  if (problem.batch < 1 || problem.heads < 1 || problem.length < 1 || problem.length > 1 << 29) return false;
+  if (problem.batch > largest_count || problem.heads > largest_count) return false;
+  const Tiling t = tiling(problem);
+  return t.sequences <= largest_count / (t.query_tiles * t.panels) && can_map_all(problem);
+}
+
+std::int64_t workspace_bytes(const AttentionBackward& problem, const Device& device) {
+  return workspace_layout(problem, device).end;
+}
+
+void backward(const AttentionBackward& problem, const Device& device, void* workspace) {
+  const Tiling t = tiling(problem);
+  const WorkspaceLayout layout = workspace_layout(problem, device);
+  char* const memory = static_cast<char*>(workspace);
+  float* const lse = reinterpret_cast<float*>(memory + layout.lse);
+  float* const delta = reinterpret_cast<float*>(memory + layout.delta);
+  float* const partials = reinterpret_cast<float*>(memory + layout.partials);
+
+  BackwardParameters p = {};
+  make_maps(problem, p);
+  p.lse = lse;
+  p.delta = delta;
+  p.query_sums = reinterpret_cast<float*>(memory + layout.query_sums);
+  p.key_sums = reinterpret_cast<float*>(memory + layout.key_sums);
+  p.turns = device.deterministic ? reinterpret_cast<int*>(memory + layout.turns) : nullptr;
+  p.weights = static_cast<const float*>(problem.weights);
+  p.lengths = problem.lengths;
+  for (int level = 0; level < problem.levels; ++level) p.grad_k[level] = problem.grad_k[level];
+  p.grad_v = problem.grad_v;
+  p.scale = static_cast<float>(problem.scale);
+  p.batch = static_cast<int>(problem.batch);
+  p.heads = static_cast<int>(problem.heads);
+  p.length = static_cast<int>(problem.length);
+  p.width = problem.width;
+  p.levels = problem.levels;
+  p.query_tiles = static_cast<int>(t.query_tiles);
+  p.key_tiles = static_cast<int>(t.key_tiles);
+  p.group = problem.causal ? causal_group(problem) : 1;
+  p.causal = problem.causal;
+
+  check(cudaMemsetAsync(memory + layout.query_sums, 0, static_cast<std::size_t>(layout.end - layout.query_sums),
+                        static_cast<cudaStream_t>(device.stream)),
+        "clearing the workspace");
+  row_data(problem, device, lse, delta);
+  if (problem.element == Element::bfloat16)
+    start_backward<bfloat16>(p, device);
+  else
+    start_backward<float16>(p, device);
+
+  const BackwardSums sums = {p.query_sums, p.key_sums, t.columns, t.panels, p.query_tiles, p.key_tiles};
+  finish_queries(problem, device, sums, partials);
+  if (t.panels == 2 && t.coarse) finish_keys(problem, device, sums);
+  sum_weight_gradient(problem, device, partials, static_cast<int>(t.query_tiles * t.panels));
+}
+
+}  // namespace hkt::kernels::cuda::sm90

@@ -1,0 +1,395 @@
+// Backward on Hopper for widths up to 64. Of a block's four warpgroups, two have 64 keys each and make probabilities,
+// gradients of scores, and the gradients of keys and values; one makes coarse scores a step ahead, the gradients of
+// coarse keys, and the sums for the gradients of queries, which the copy engine adds to those in global memory; one
+// loads.
+#pragma once
+
+#include "backward.h"
+
+namespace hkt::kernels::cuda::sm90 {
+
+// Where things lie in shared memory. Rows of tiles are `row` bytes, swizzled by as much.
+template <int width>
+struct BackwardNarrowLayout {
+  static constexpr int stages = 3;
+  static constexpr int row = 2 * width;
+  static constexpr int k0 = 0;
+  static constexpr int v = k0 + 128 * row;
+  static constexpr int k1 = v + 128 * row;
+  static constexpr int k2 = k1 + 64 * row;
+
+  static constexpr int queries = k2 + 32 * row;  // stages of q0 and the output's gradient
+  static constexpr int grad_out = 64 * row;      // in a stage
+  static constexpr int query_stage = 128 * row;
+  static constexpr int coarse = queries + stages * query_stage;  // stages of q1 and q2
+  static constexpr int q2 = 32 * row;
+  static constexpr int coarse_stage = 48 * row;
+
+  // Gradients of scores, two buffers each.
+  static constexpr int fine_buffer = 128 * 128, level1_buffer = 64 * 64, level2_buffer = 64 * 32;
+  static constexpr int fine = coarse + stages * coarse_stage;
+  static constexpr int level1 = fine + 2 * fine_buffer;
+  static constexpr int level2 = level1 + 2 * level1_buffer;
+
+  static constexpr int scores = level2 + 2 * level2_buffer;  // coarse ones, two buffers
+  static constexpr int sums = scores + 2 * coarse_scores_bytes;
+  static constexpr int sums1 = 64 * width * 4;  // in the sums
+  static constexpr int sums2 = 96 * width * 4;
+  static constexpr int rows = sums + query_sums_size(width, true) * 4;  // stages of lse and delta
+  static constexpr int delta = 256;
+  static constexpr int row_stage = 512;
+
+  static constexpr int full_keys = rows + stages * row_stage;  // barriers, of 8 bytes
+  static constexpr int full_queries = full_keys + 8;
+  static constexpr int empty_queries = full_queries + stages * 8;
+  static constexpr int full_coarse = empty_queries + stages * 8;
+  static constexpr int empty_coarse = full_coarse + stages * 8;
+  static constexpr int full_scores = empty_coarse + stages * 8;
+  static constexpr int empty_scores = full_scores + 2 * 8;
+  static constexpr int full_gradients = empty_scores + 2 * 8;
+  static constexpr int empty_gradients = full_gradients + 2 * 8;
+  static constexpr int end = empty_gradients + 2 * 8;
+  static constexpr int bytes = end + 1024;  // the start is rounded up
+  static_assert(queries % 1024 == 0 && coarse % 1024 == 0 && fine % 1024 == 0 && coarse_stage % (8 * row) == 0);
+};
+
+// A warp: keys or values of level 0, then queries or output gradients with their data of rows, step by step.
+template <int width>
+__device__ __forceinline__ void backward_narrow_load(const BackwardParameters& p, const BackwardWork& work,
+                                                     std::uint32_t shared, const CUtensorMap (&key_maps)[4],
+                                                     std::uint32_t keys, const CUtensorMap (&query_maps)[4],
+                                                     std::uint32_t queries, const float* row_data, std::uint32_t rows) {
+  using Layout = BackwardNarrowLayout<width>;
+  const int lane = threadIdx.x % 32;
+  expect_bytes(shared + Layout::full_keys, 128 * Layout::row, lane);
+  load_keys<Layout::row, 1>(keys, key_maps, shared + Layout::full_keys, work, lane);
+  row_data += static_cast<std::int64_t>(work.sequence) * p.query_tiles * backward_queries;
+  BackwardRing<Layout::stages> ring;
+#pragma unroll 1
+  for (int i = 0; i < work.steps; ++i) {
+    const int tile = work.query_tile(i);
+    const std::uint32_t full = shared + Layout::full_queries + ring.stage * 8;
+    barrier_wait(shared + Layout::empty_queries + ring.stage * 8, ring.parity ^ 1);
+    expect_bytes(full, 64 * Layout::row + 256, lane);
+    load_queries<Layout::row, 1>(queries + ring.stage * Layout::query_stage, query_maps, full, work, tile, lane);
+    if (lane == 0) load_bytes(rows + ring.stage * Layout::row_stage, row_data + tile * backward_queries, 256, full);
+    ring.advance();
+  }
+}
+
+// A warp: the same for coarse levels.
+template <int width>
+__device__ __forceinline__ void backward_narrow_load_coarse(const BackwardParameters& p, const BackwardWork& work,
+                                                            std::uint32_t shared) {
+  using Layout = BackwardNarrowLayout<width>;
+  const int lane = threadIdx.x % 32;
+  expect_bytes(shared + Layout::full_keys, 96 * Layout::row, lane);
+  load_coarse_keys<Layout::row, 1>(shared + Layout::k1, shared + Layout::k2, p, shared + Layout::full_keys, work, lane);
+  BackwardRing<Layout::stages> ring;
+#pragma unroll 1
+  for (int i = 0; i < work.steps; ++i) {
+    const std::uint32_t full = shared + Layout::full_coarse + ring.stage * 8;
+    const std::uint32_t stage = shared + Layout::coarse + ring.stage * Layout::coarse_stage;
+    barrier_wait(shared + Layout::empty_coarse + ring.stage * 8, ring.parity ^ 1);
+    expect_bytes(full, Layout::coarse_stage, lane);
+    load_coarse_queries<Layout::row, 1>(stage, stage + Layout::q2, p, full, work, work.query_tile(i), lane);
+    ring.advance();
+  }
+}
+
+// A warpgroup: 64 keys.
+template <class T, int width, bool coarse>
+__device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p, const BackwardWork& work,
+                                                     std::uint32_t shared, int half) {
+  using Layout = BackwardNarrowLayout<width>;
+  constexpr int swizzle = Layout::row;
+  const int lane = threadIdx.x % 32, r = lane / 4, c = lane % 4;
+  const int warp = 4 * half + threadIdx.x % 128 / 32;
+  const int key = work.key_tile * backward_keys + warp / 2 * 32 + 4 * r + 2 * (warp % 2);  // and the next
+  const std::uint64_t keys = descriptor<swizzle>(shared + Layout::k0 + half * 64 * Layout::row);
+  const std::uint64_t values = descriptor<swizzle>(shared + Layout::v + half * 64 * Layout::row);
+  const GradientPlaces places =
+      gradient_places(shared + Layout::fine, shared + Layout::level1, shared + Layout::level2, warp, lane);
+  const float w0 = weight(p, work, 0);
+  const float c0 = log2_e * w0;
+  const bool padding = work.has_padding();
+
+  float grad_k[width / 2], grad_v[width / 2];
+  float scores[32], grad_p[32];  // the scores become probabilities
+#pragma unroll
+  for (int i = 0; i < width / 2; ++i) grad_k[i] = grad_v[i] = 0;
+  barrier_wait(shared + Layout::full_keys, 0);
+  BackwardRing<Layout::stages> ring;
+#pragma unroll 1
+  for (int i = 0; i < work.steps; ++i) {
+    const int buffer = i % 2, parity = i / 2 % 2;
+    const std::uint32_t rows = shared + Layout::rows + ring.stage * Layout::row_stage + c * 32;
+    const std::uint64_t queries = descriptor<swizzle>(shared + Layout::queries + ring.stage * Layout::query_stage);
+    const std::uint64_t grad_out = queries + Layout::grad_out / 16;
+
+    barrier_wait(shared + Layout::full_queries + ring.stage * 8, ring.parity);
+    release(scores);
+    release(grad_p);
+    products_begin();
+    start_product<T, width, 0, 0>(scores, keys, queries);
+    products_commit();
+    start_product<T, width, 0, 0>(grad_p, values, grad_out);
+    products_commit();
+
+    float shift[16];
+    load_rows(shift, rows);
+    if constexpr (coarse) {
+      barrier_wait(shared + Layout::full_scores + buffer * 8, parity);
+      add_coarse_scores(shift, shared + Layout::scores + buffer * coarse_scores_bytes + warp * 1024 + lane * 16);
+      __syncwarp();
+      if (lane == 0) barrier_arrive(shared + Layout::empty_scores + buffer * 8);
+    } else {
+#pragma unroll
+      for (int k = 0; k < 16; ++k) shift[k] = -shift[k];
+    }
+    products_wait<1>();
+    pin(scores);
+    std::uint32_t packed[16];
+    const bool diagonal = p.causal && i < backward_keys / backward_queries;
+    if (diagonal || padding)
+      probabilities<T, true>(scores, packed, shift, c0,
+                             sight(work, p.causal, key, work.query_tile(i) * backward_queries + 8 * c));
+    else
+      probabilities<T, false>(scores, packed, shift, c0, {});
+    pin(grad_v);
+    pin(packed);
+    products_begin();
+    start_sum<T, Layout::row>(grad_v, packed, grad_out);
+    products_commit();
+
+    float delta[16];
+    load_rows(delta, rows + Layout::delta);
+    products_wait<1>();
+    pin(grad_p);
+    barrier_wait(shared + Layout::empty_gradients + buffer * 8, parity ^ 1);
+    std::uint32_t gradients[16];
+    const GradientPlaces at = {places.fine + buffer * Layout::fine_buffer,
+                               places.level1 + buffer * Layout::level1_buffer,
+                               places.level2 + buffer * Layout::level2_buffer};
+    store_gradients<T, coarse>(gradients, at,
+                               [&](int element, int row) { return scores[element] * (grad_p[element] - delta[row]); });
+    fence_async();
+    __syncwarp();
+    if (lane == 0) barrier_arrive(shared + Layout::full_gradients + buffer * 8);
+    pin(grad_k);
+    pin(gradients);
+    products_begin();
+    start_sum<T, Layout::row>(grad_k, gradients, queries);
+    products_commit();
+    products_wait<0>();
+    pin(grad_k);
+    pin(grad_v);
+    if (lane == 0) barrier_arrive(shared + Layout::empty_queries + ring.stage * 8);
+    ring.advance();
+  }
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    if (key + h >= p.length) continue;
+    write_row(row_of<T>(p.grad_k[0], work, key + h), grad_k, h, c, p.width, w0);
+    write_row(row_of<T>(p.grad_v, work, key + h), grad_v, h, c, p.width, 1);
+  }
+}
+
+// A warpgroup: coarse scores, gradients of coarse keys, sums for queries. Products that have columns of the model as
+// rows have 64 of them: a tile of 32 columns is met twice, and the second half of what they make is left.
+template <class T, int width, bool coarse>
+__device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters& p, const BackwardWork& work,
+                                                       std::uint32_t shared) {
+  using Layout = BackwardNarrowLayout<width>;
+  constexpr int swizzle = Layout::row;
+  constexpr int sum_threads = 2 * width;  // that have a row of such a product
+  const int thread = threadIdx.x % 128, lane = thread % 32, warp = thread / 32, r = lane / 4, c = lane % 4;
+  const std::uint64_t k0 = descriptor<swizzle>(shared + Layout::k0);
+  const std::uint64_t k1 = descriptor<swizzle>(shared + Layout::k1, 0);
+  const std::uint64_t k2 = with_stride(descriptor<swizzle>(shared + Layout::k2, 0), 0);  // each eight rows twice
+  const std::uint64_t coarse_queries = descriptor<swizzle>(shared + Layout::coarse, 0);
+  const std::uint32_t sums = shared + Layout::sums + thread * 16;
+  constexpr int sum_bytes = query_sums_size(width, coarse) * 4;
+
+  const float w1 = weight(p, work, 1), w2 = weight(p, work, 2);
+  const float c1 = log2_e * w1, c2 = log2_e * w2;
+  float grad_k1[width / 2];  // a row is a key
+  float grad_k2[16];         // a row is a column of the model
+#pragma unroll
+  for (int i = 0; i < width / 2; ++i) grad_k1[i] = 0;
+#pragma unroll
+  for (int i = 0; i < 16; ++i) grad_k2[i] = 0;
+  barrier_wait(shared + Layout::full_keys, 0);
+
+  BackwardRing<Layout::stages> ahead;
+  const auto make_scores = [&](int i) {
+    const int buffer = i % 2, parity = i / 2 % 2;
+    const std::uint64_t q1 = coarse_queries + ahead.stage * (Layout::coarse_stage / 16);
+    float level1[16], level2[8];
+    std::uint32_t level_2_keys[width / 8];
+    load_level_2_keys<Layout::row, width>(level_2_keys, shared + Layout::k2 + warp * 8 * Layout::row, lane);
+    barrier_wait(shared + Layout::full_coarse + ahead.stage * 8, ahead.parity);
+    release(level1);
+    release(level2);
+    pin(level_2_keys);
+    products_begin();
+    start_product<T, width, 0, 0>(level1, k1, q1);
+    start_level_2<T>(level2, level_2_keys, q1 + Layout::q2 / 16, false);
+    products_commit();
+    barrier_wait(shared + Layout::empty_scores + buffer * 8, parity ^ 1);
+    products_wait<0>();
+    pin(level1);
+    pin(level2);
+    store_coarse_scores(shared + Layout::scores + buffer * coarse_scores_bytes + 2 * warp * 1024 + lane * 16, level1,
+                        level2, c1, c2);
+    __syncwarp();
+    if (lane == 0) barrier_arrive(shared + Layout::full_scores + buffer * 8);
+    ahead.advance();
+  };
+
+  BackwardRing<Layout::stages> ring;
+#pragma unroll 1
+  for (int i = coarse ? -1 : 0; i < work.steps; ++i) {
+    if constexpr (coarse) {
+      if (i + 1 < work.steps) make_scores(i + 1);
+      if (i < 0) continue;
+    }
+    const int buffer = i % 2, parity = i / 2 % 2;
+    const std::uint64_t fine = descriptor<128>(shared + Layout::fine + buffer * Layout::fine_buffer);
+    const std::uint64_t level1 = descriptor<64>(shared + Layout::level1 + buffer * Layout::level1_buffer);
+    const std::uint64_t level2 = descriptor<32>(shared + Layout::level2 + buffer * Layout::level2_buffer);
+    // Of each pair of warps, whose rows belong to the same eight keys of level 2, the even one's; the odd one's are
+    // next.
+    const std::uint64_t every_second = with_stride(level2, 512);
+    const std::uint64_t q1 = coarse_queries + ring.stage * (Layout::coarse_stage / 16);
+    const std::uint64_t q2 = q1 + Layout::q2 / 16;
+    float sums0[width / 2], sums1[16], sums2[8];
+
+    barrier_wait(shared + Layout::full_gradients + buffer * 8, parity);
+    release(sums0);
+    if constexpr (coarse) {
+      release(sums1);
+      release(sums2);
+      pin(grad_k1);
+      pin(grad_k2);
+      products_begin();
+#pragma unroll
+      for (int k = 0; k < 4; ++k) Product<T, 32, true, true>::run(sums1, k1 + k * Layout::row, level1 + k * 64, k > 0);
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        Product<T, 16, true, true>::run(sums2, k2 + k * (Layout::row / 2), level2 + k * 32, k > 0);
+#pragma unroll
+      for (int k = 0; k < 2; ++k) Product<T, width, false, true>::run(grad_k1, level1 + 2 * k, q1 + k * Layout::row, 1);
+#pragma unroll
+      for (int k = 0; k < 2; ++k) Product<T, 32, true, false>::run(grad_k2, q2, every_second + k * 16, 1);
+      products_commit();
+    } else {
+      products_begin();
+    }
+#pragma unroll
+    for (int k = 0; k < 8; ++k) Product<T, width, true, true>::run(sums0, fine + k * 128, k0 + k * Layout::row, k > 0);
+    products_commit();
+
+    if (thread == 0) wait_stores_read();
+    named_sync(1, 128);
+    if constexpr (coarse) {
+      products_wait<1>();
+      pin(sums1);
+      pin(sums2);
+      pin(grad_k1);
+      pin(grad_k2);
+      if (lane == 0) barrier_arrive(shared + Layout::empty_coarse + ring.stage * 8);
+      if (thread < sum_threads) {
+        store_sums(sums + Layout::sums1, sum_threads, sums1);
+        store_sums(sums + Layout::sums2, sum_threads, sums2);
+      }
+    }
+    products_wait<0>();
+    pin(sums0);
+    if (lane == 0) barrier_arrive(shared + Layout::empty_gradients + buffer * 8);
+    store_sums(sums, 128, sums0);
+    fence_async();
+    named_sync(1, 128);
+    if (thread == 0) {
+      const int tile = work.query_tile(i);
+      add_sums(p, work, tile, [&] {
+        const std::int64_t index = static_cast<std::int64_t>(work.sequence) * p.query_tiles + tile;
+        add_floats(p.query_sums + index * query_sums_size(width, coarse), shared + Layout::sums, sum_bytes);
+      });
+    }
+    ring.advance();
+  }
+  if (thread == 0) wait_stores();
+
+  if constexpr (coarse) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = work.key_tile * (backward_keys / 2) + 16 * warp + 2 * r + h;
+      if (row < level_rows(p, 1)) write_row(row_of<T>(p.grad_k[1], work, row), grad_k1, h, c, p.width, w1);
+    }
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const int column = 16 * warp + i / 2 % 2 * 8 + r;
+      const int row = work.key_tile * (backward_keys / 4) + i / 4 * 8 + 2 * c + i % 2;
+      if (p.levels > 2 && column < p.width && row < level_rows(p, 2))
+        row_of<T>(p.grad_k[2], work, row)[column] = T(w2 * grad_k2[i]);
+    }
+  }
+}
+
+template <class T, int width, bool coarse>
+__global__ void __launch_bounds__(512, 1) backward_narrow(const __grid_constant__ BackwardParameters p) {
+  using Layout = BackwardNarrowLayout<width>;
+  extern __shared__ std::uint8_t memory[];
+  const std::uint32_t shared = (shared_address(memory) + 1023) & ~1023u;
+  const BackwardWork work = backward_work<1>(p);
+  if (work.steps == 0) {
+    clear_rows<T>(p.grad_v, p, work, 0);
+    for (int level = 0; level < p.levels; ++level) clear_rows<T>(p.grad_k[level], p, work, level);
+    return;
+  }
+  if (threadIdx.x == 0) {
+    barrier_init(shared + Layout::full_keys, coarse ? 3 : 2);
+    for (int i = 0; i < Layout::stages; ++i) {
+      barrier_init(shared + Layout::full_queries + i * 8, 2);
+      barrier_init(shared + Layout::empty_queries + i * 8, 8);
+      barrier_init(shared + Layout::full_coarse + i * 8, 1);
+      barrier_init(shared + Layout::empty_coarse + i * 8, 4);
+    }
+    for (int i = 0; i < 2; ++i) {
+      barrier_init(shared + Layout::full_scores + i * 8, 4);
+      barrier_init(shared + Layout::empty_scores + i * 8, 8);
+      barrier_init(shared + Layout::full_gradients + i * 8, 8);
+      barrier_init(shared + Layout::empty_gradients + i * 8, 4);
+    }
+    fence_async();
+  }
+  __syncthreads();
+  const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
+  if (warpgroup == 0) {
+    fewer_registers<24>();
+    const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+    const std::uint32_t queries = shared + Layout::queries, rows = shared + Layout::rows;
+    if (warp == 0) backward_narrow_load<width>(p, work, shared, p.k0, shared + Layout::k0, p.q0, queries, p.lse, rows);
+    if (warp == 1)
+      backward_narrow_load<width>(p, work, shared, p.v, shared + Layout::v, p.grad_out, queries + Layout::grad_out,
+                                  p.delta, rows + Layout::delta);
+    if constexpr (coarse) {
+      if (warp == 2) backward_narrow_load_coarse<width>(p, work, shared);
+    }
+  } else if (warpgroup < 3) {
+    more_registers<176>();
+    backward_narrow_fine<T, width, coarse>(p, work, shared, warpgroup - 1);
+  } else {
+    more_registers<136>();
+    backward_narrow_coarse<T, width, coarse>(p, work, shared);
+  }
+}
+
+template <class T, int width, bool coarse>
+void start_backward_narrow(const BackwardParameters& parameters, const Device& device) {
+  const unsigned blocks = static_cast<unsigned>(parameters.batch) * parameters.heads * parameters.key_tiles;
+  launch(backward_narrow<T, width, coarse>, blocks, 512, BackwardNarrowLayout<width>::bytes, device.stream, parameters);
+}
+
+}  // namespace hkt::kernels::cuda::sm90

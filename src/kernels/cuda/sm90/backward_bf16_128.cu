@@ -1,0 +1,9 @@
+// Backward on Hopper: kernels for bfloat16, widths above 64.
+#include "backward_128.h"
+
+namespace hkt::kernels::cuda::sm90 {
+
+template void start_backward_wide<bfloat16, false>(const BackwardParameters&, const Device&);
+template void start_backward_wide<bfloat16, true>(const BackwardParameters&, const Device&);
+
+}  // namespace hkt::kernels::cuda::sm90

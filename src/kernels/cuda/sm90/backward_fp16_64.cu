@@ -1,0 +1,11 @@
+// Backward on Hopper: kernels for float16, widths up to 64.
+#include "backward_64.h"
+
+namespace hkt::kernels::cuda::sm90 {
+
+template void start_backward_narrow<float16, 32, false>(const BackwardParameters&, const Device&);
+template void start_backward_narrow<float16, 32, true>(const BackwardParameters&, const Device&);
+template void start_backward_narrow<float16, 64, false>(const BackwardParameters&, const Device&);
+template void start_backward_narrow<float16, 64, true>(const BackwardParameters&, const Device&);
+
+}  // namespace hkt::kernels::cuda::sm90

@@ -1,0 +1,408 @@
+// Forward on Hopper for widths up to 64: tiles of 256 query rows by 128 keys. Two warpgroups of consumers have 128 rows
+// each, the even ones and the odd ones, and compute the coarse scores that both need once; a warpgroup of producers
+// loads.
+#pragma once
+
+#include "forward_common.h"
+
+namespace hkt::kernels::cuda::sm90 {
+
+// Where things lie in shared memory.
+template <int width, int levels>
+struct SmallLayout {
+  static constexpr int stages = 3;
+  static constexpr int row = width * 2;
+  static constexpr int block = 64 * row;  // one product's rows of queries
+
+  static constexpr int q0 = 0;  // each consumer's even and odd rows
+  static constexpr int q1 = q0 + 4 * block;
+  static constexpr int q2 = q1 + (levels > 1 ? 2 * block : 0);
+
+  static constexpr int keys = q2 + (levels > 1 ? 2 * block : 0);
+  static constexpr int key1 = key_rows * row;  // in a stage of keys
+  static constexpr int key2 = key1 + key_rows / 2 * row;
+  static constexpr int key_stage = levels > 1 ? key2 + key_rows / 4 * row : key1;
+
+  static constexpr int values = keys + stages * key_stage;
+  static constexpr int value_stage = key_rows * row;
+
+  // Coarse scores that a thread keeps here for its odd rows, in blocks of four. The first ones of eight stay in
+  // registers: all at width 32, and at 64 as many as there is room for.
+  static constexpr int kept_blocks = width == 64 ? 2 : 8;
+  static constexpr int coarse = values + stages * value_stage;
+  static constexpr int coarse_block = 2 * 128 * 16;
+
+  static constexpr int full_q = coarse + (levels > 1 ? (8 - kept_blocks) * coarse_block : 0);  // barriers, of 8 bytes
+  static constexpr int empty_q = full_q + 2 * 8;
+  static constexpr int full_k = empty_q + 2 * 8;
+  static constexpr int empty_k = full_k + stages * 8;
+  static constexpr int full_v = empty_k + stages * 8;
+  static constexpr int empty_v = full_v + stages * 8;
+  static constexpr int end = empty_v + stages * 8;
+  static constexpr int bytes = end + 1024;  // the start is rounded up
+};
+
+inline constexpr int small_threads = 384;
+
+// Tiles of keys that an item needs: those of the consumer that needs more.
+__device__ __forceinline__ int small_key_tiles(const ForwardParameters& p, const Item& item) {
+  return max(key_tiles(p, item, item.tile * 256), key_tiles(p, item, item.tile * 256 + 128));
+}
+
+// One warp: keys of level 0, and values.
+template <int width, int levels>
+__device__ __forceinline__ void small_load_keys(const ForwardParameters& p, std::uint32_t shared, bool leader) {
+  using Layout = SmallLayout<width, levels>;
+  Ring<Layout::stages> ring;
+  Work work;
+  while (next_item(p, work)) {
+    const Item item = read_item(p, work);
+    const int tiles = small_key_tiles(p, item);
+    for (int j = 0; j < tiles; ++j) {
+      const std::uint32_t full_k = shared + Layout::full_k + ring.stage * 8;
+      const std::uint32_t full_v = shared + Layout::full_v + ring.stage * 8;
+      barrier_wait(shared + Layout::empty_k + ring.stage * 8, ring.parity ^ 1);
+      if (leader) {
+        barrier_expect(full_k, Layout::key1);
+        load_tile(shared + Layout::keys + ring.stage * Layout::key_stage, p.k0, full_k, 0, j * key_rows, item.head,
+                  item.batch);
+      }
+      barrier_wait(shared + Layout::empty_v + ring.stage * 8, ring.parity ^ 1);
+      if (leader) {
+        barrier_expect(full_v, Layout::value_stage);
+        load_tile(shared + Layout::values + ring.stage * Layout::value_stage, p.v, full_v, 0, j * key_rows, item.head,
+                  item.batch);
+      }
+      ring.advance();
+    }
+  }
+}
+
+// One warp: queries of all levels, for each consumer as soon as it has done with the ones before.
+template <int width, int levels>
+__device__ __forceinline__ void small_load_queries(const ForwardParameters& p, std::uint32_t shared, bool leader) {
+  using Layout = SmallLayout<width, levels>;
+  int parity[2] = {1, 1};
+  Work work;
+  while (next_item(p, work)) {
+    const Item item = read_item(p, work);
+#pragma unroll
+    for (int consumer = 0; consumer < 2; ++consumer) {
+      if (key_tiles(p, item, item.tile * 256 + consumer * 128) == 0) continue;
+      barrier_wait(shared + Layout::empty_q + consumer * 8, parity[consumer]);
+      parity[consumer] ^= 1;
+      if (!leader) continue;
+      const std::uint32_t full = shared + Layout::full_q + consumer * 8;
+      const int quarter_row = item.tile * 64 + consumer * 32;
+      barrier_expect(full, (levels > 1 ? 4 : 2) * Layout::block);
+#pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        const std::uint32_t half = shared + s * (Layout::block / 2);
+        if constexpr (levels > 1) {
+          load_tile(half + Layout::q2 + consumer * Layout::block, p.q2, full, 0, quarter_row, item.head, item.batch);
+          load_tile(half + Layout::q1 + consumer * Layout::block, p.q1[s], full, 0, quarter_row, item.head, item.batch);
+        }
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          load_tile(half + Layout::q0 + (2 * consumer + e) * Layout::block, p.q0[2 * s + e], full, 0, quarter_row,
+                    item.head, item.batch);
+      }
+    }
+  }
+}
+
+// copy_threads threads: keys of levels 1 and 2.
+template <int width>
+__device__ __forceinline__ void small_copy_keys(const ForwardParameters& p, std::uint32_t shared, int thread) {
+  using Layout = SmallLayout<width, 3>;
+  Ring<Layout::stages> ring;
+  Work work;
+  while (next_item(p, work)) {
+    const Item item = read_item(p, work);
+    const int tiles = small_key_tiles(p, item);
+    for (int j = 0; j < tiles; ++j) {
+      const std::uint32_t stage = shared + Layout::keys + ring.stage * Layout::key_stage;
+      barrier_wait(shared + Layout::empty_k + ring.stage * 8, ring.parity ^ 1);
+      copy_keys<2, width, width, key_rows / 4>(stage + Layout::key2, p.k2, item, j * key_rows / 4, p.rows2, p.width,
+                                               thread);
+      copy_keys<1, width, width, key_rows / 2>(stage + Layout::key1, p.k1, item, j * key_rows / 2, p.rows1, p.width,
+                                               thread);
+      // The ring's other stages hide the latency: the next copies may start as late as these have come.
+      commit_copies();
+      wait_copies<0>();
+      fence_async();
+      barrier_arrive(shared + Layout::full_k + ring.stage * 8);
+      ring.advance();
+    }
+  }
+}
+
+// A warpgroup: 128 query rows of each item.
+template <class T, int width, int levels>
+__device__ __forceinline__ void small_consume(const ForwardParameters& p, std::uint32_t shared, int consumer) {
+  using Layout = SmallLayout<width, levels>;
+  constexpr int swizzle = Layout::row;
+  const int lane = threadIdx.x % 32;
+  const int place = threadIdx.x % 128 / 32 * 16 + lane / 4;
+  const int row_in_block = 4 * (place % 32) + 2 * (place / 32);
+  const std::uint64_t q0 = descriptor<swizzle>(shared + Layout::q0 + 2 * consumer * Layout::block);
+  const std::uint64_t q1 = descriptor<swizzle>(shared + Layout::q1 + consumer * Layout::block);
+  const std::uint64_t q2 = descriptor<swizzle>(shared + Layout::q2 + consumer * Layout::block);
+  const std::uint64_t keys = descriptor<swizzle>(shared + Layout::keys);
+  const std::uint64_t values = descriptor<swizzle>(shared + Layout::values);
+  const std::uint32_t full_q = shared + Layout::full_q + consumer * 8;
+  const std::uint32_t empty_q = shared + Layout::empty_q + consumer * 8;
+
+  const std::uint32_t parked =
+      shared + Layout::coarse - Layout::kept_blocks * Layout::coarse_block + (threadIdx.x - 128) * 16;
+  Ring<Layout::stages> ring;
+  int q_parity = 0;
+  Work work;
+  while (next_item(p, work)) {
+    const Item item = read_item(p, work);
+    const int tiles = uniform(key_tiles(p, item, item.tile * 256 + consumer * 128));
+    float out_even[width / 2], out_odd[width / 2];
+    RowState rows_even, rows_odd;
+#pragma unroll
+    for (int i = 0; i < width / 2; ++i) out_even[i] = out_odd[i] = 0;
+    clear(rows_even);
+    clear(rows_odd);
+
+    if (tiles > 0) {
+      const float c0 = coefficient(p, item, 0);
+      const float c1 = levels > 1 ? coefficient(p, item, 1) : 0;
+      const float c2 = levels > 1 ? coefficient(p, item, 2) : 0;
+      float even[64], odd[64];           // scores
+      float4 kept[Layout::kept_blocks];  // coarse scores of the tile
+      float level1[32], level2[16];      // of the next tile
+      std::uint32_t probabilities[32];
+
+      // x = c0 · s0 + c1 · s1 + c2 · s2, of the even rows first; the coarse part is kept for the odd ones.
+      const auto weigh_even = [&] {
+        if constexpr (levels > 1) {
+#pragma unroll
+          for (int j = 0; j < 8; ++j) {
+            const float4 joined = join_levels(level1, level2, c1, c2, j);
+            add_coarse(even, c0, j, joined);
+            if (j < Layout::kept_blocks)
+              kept[j] = joined;
+            else
+              store_coarse(parked + j * Layout::coarse_block, joined);
+          }
+        } else {
+          multiply(even, c0);
+        }
+      };
+      const auto weigh_odd = [&] {
+        if constexpr (levels > 1) {
+#pragma unroll
+          for (int j = 0; j < 8; ++j)
+            add_coarse(odd, c0, j, j < Layout::kept_blocks ? kept[j] : load_coarse(parked + j * Layout::coarse_block));
+        } else {
+          multiply(odd, c0);
+        }
+      };
+
+      barrier_wait(full_q, q_parity);
+      q_parity ^= 1;
+      barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
+      {
+        const std::uint64_t key = keys + ring.stage * (Layout::key_stage / 16);
+        forget(even);
+        products_begin();
+        if constexpr (levels > 1) {
+          forget(level1);
+          forget(level2);
+          start_scores<T, width, 0, 0>(level2, q2, key + Layout::key2 / 16);
+          start_scores<T, width, 0, 0>(level1, q1, key + Layout::key1 / 16);
+        }
+        start_scores<T, width, 0, 0>(even, q0, key);
+        products_commit();
+        products_wait<0>();
+        pin(even);
+        if constexpr (levels > 1) {
+          pin(level1);
+          pin(level2);
+        }
+        weigh_even();
+      }
+
+      // Here the even rows' scores and the coarse ones of a tile are ready; the step makes those of the next tile.
+      const auto step = [&] {
+        const std::uint64_t key = keys + ring.stage * (Layout::key_stage / 16);
+        const std::uint64_t value = values + ring.stage * (Layout::value_stage / 16);
+        const std::uint32_t empty_k = shared + Layout::empty_k + ring.stage * 8;
+        const std::uint32_t full_v = shared + Layout::full_v + ring.stage * 8;
+        const std::uint32_t empty_v = shared + Layout::empty_v + ring.stage * 8;
+        const int parity = ring.parity;
+        ring.advance();
+        const std::uint64_t next_key = keys + ring.stage * (Layout::key_stage / 16);
+        float factor[2];
+
+        forget(odd);
+        products_begin();
+        start_scores<T, width, 0, 0>(odd, q0 + Layout::block / 16, key);
+        products_commit();
+        // Here rather than where the values are used: the compiler would start the products late.
+        barrier_wait(full_v, parity);
+        pin(even);
+        raise_maximum(even, rows_even, factor);
+        exponentials(even, rows_even);
+        pack_probabilities<T>(even, probabilities);
+        rescale(out_even, factor);
+
+        barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
+        pin(out_even);
+        pin(probabilities);
+        products_begin();
+        start_values<T, Layout::row>(out_even, probabilities, value);
+        products_commit();
+        products_wait<1>();
+        pin(odd);
+        if (lane == 0) barrier_arrive(empty_k);
+
+        weigh_odd();
+        raise_maximum(odd, rows_odd, factor);
+        pin(odd);
+        products_wait<0>();
+        pin(out_even);
+        pin(odd);
+        forget(even);
+        products_begin();
+        start_scores<T, width, 0, 0>(even, q0, next_key);
+        products_commit();
+        exponentials(odd, rows_odd);
+        pack_probabilities<T>(odd, probabilities);
+        rescale(out_odd, factor);
+        pin(out_odd);
+        pin(probabilities);
+        products_begin();
+        if constexpr (levels > 1) {
+          forget(level1);
+          forget(level2);
+          start_scores<T, width, 0, 0>(level2, q2, next_key + Layout::key2 / 16);
+          start_scores<T, width, 0, 0>(level1, q1, next_key + Layout::key1 / 16);
+          products_commit();
+        }
+        start_values<T, Layout::row>(out_odd, probabilities, value);
+        products_commit();
+        products_wait<0>();
+        pin(out_odd);
+        pin(even);
+        if constexpr (levels > 1) {
+          pin(level1);
+          pin(level2);
+        }
+        if (lane == 0) barrier_arrive(empty_v);
+        weigh_even();
+      };
+      // The last tile, the only one with a mask.
+      const auto finish = [&] {
+        const std::uint64_t key = keys + ring.stage * (Layout::key_stage / 16);
+        const std::uint64_t value = values + ring.stage * (Layout::value_stage / 16);
+        const Item item = read_item_again(p, work);
+        const int first_row = item.tile * 256 + consumer * 128;
+        const bool masked = needs_mask(p, item, first_row, tiles);
+        const int first_key = (tiles - 1) * key_rows + 2 * (lane % 4);
+        const int row = first_row + row_in_block;
+        float factor[2];
+
+        if (masked) mask(even, last_key(p, item, row) - first_key, last_key(p, item, row + 32) - first_key);
+        raise_maximum(even, rows_even, factor);
+        exponentials(even, rows_even);
+        pack_probabilities<T>(even, probabilities);
+        rescale(out_even, factor);
+        barrier_wait(shared + Layout::full_v + ring.stage * 8, ring.parity);
+        pin(out_even);
+        pin(probabilities);
+        forget(odd);
+        products_begin();
+        start_scores<T, width, 0, 0>(odd, q0 + Layout::block / 16, key);
+        products_commit();
+        start_values<T, Layout::row>(out_even, probabilities, value);
+        products_commit();
+        products_wait<1>();
+        pin(odd);
+        if (lane == 0) {
+          barrier_arrive(shared + Layout::empty_k + ring.stage * 8);
+          barrier_arrive(empty_q);
+        }
+        weigh_odd();
+        if (masked) mask(odd, last_key(p, item, row + 1) - first_key, last_key(p, item, row + 33) - first_key);
+        raise_maximum(odd, rows_odd, factor);
+        pin(odd);
+        products_wait<0>();
+        pin(out_even);
+        pin(odd);
+        exponentials(odd, rows_odd);
+        pack_probabilities<T>(odd, probabilities);
+        rescale(out_odd, factor);
+        pin(out_odd);
+        pin(probabilities);
+        products_begin();
+        start_values<T, Layout::row>(out_odd, probabilities, value);
+        products_commit();
+        products_wait<0>();
+        pin(out_odd);
+        if (lane == 0) barrier_arrive(shared + Layout::empty_v + ring.stage * 8);
+        ring.advance();
+      };
+#pragma unroll 1
+      for (int j = 0; j + 1 < tiles; ++j) step();
+      finish();
+    }
+
+    // Tiles that only the other consumer needs. They must have come before they are given back: an earlier arrival
+    // would count for the use before.
+    const Item same_item = read_item_again(p, work);
+    const int item_tiles = uniform(small_key_tiles(p, same_item));
+    for (int j = tiles; j < item_tiles; ++j) {
+      barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
+      if (lane == 0) barrier_arrive(shared + Layout::empty_k + ring.stage * 8);
+      barrier_wait(shared + Layout::full_v + ring.stage * 8, ring.parity);
+      if (lane == 0) barrier_arrive(shared + Layout::empty_v + ring.stage * 8);
+      ring.advance();
+    }
+    const int first_row = same_item.tile * 256 + consumer * 128;
+    write_rows<T>(p, same_item, first_row + row_in_block, out_even, rows_even);
+    write_rows<T>(p, same_item, first_row + row_in_block + 1, out_odd, rows_odd);
+  }
+}
+
+template <class T, int width, int levels>
+__global__ void __launch_bounds__(small_threads, 1) forward_small(const __grid_constant__ ForwardParameters p) {
+  using Layout = SmallLayout<width, levels>;
+  extern __shared__ std::uint8_t memory[];
+  const std::uint32_t shared = (shared_address(memory) + 1023) & ~1023u;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 2; ++i) {
+      barrier_init(shared + Layout::full_q + i * 8, 1);
+      barrier_init(shared + Layout::empty_q + i * 8, 4);
+    }
+    for (int i = 0; i < Layout::stages; ++i) {
+      barrier_init(shared + Layout::full_k + i * 8, levels > 1 ? 1 + copy_threads : 1);
+      barrier_init(shared + Layout::empty_k + i * 8, 8);
+      barrier_init(shared + Layout::full_v + i * 8, 1);
+      barrier_init(shared + Layout::empty_v + i * 8, 8);
+    }
+    fence_async();
+  }
+  __syncthreads();
+  const int warpgroup = uniform(static_cast<int>(threadIdx.x / 128));
+  if (warpgroup == 0) {
+    fewer_registers<24>();
+    const int warp = uniform(static_cast<int>(threadIdx.x / 32));
+    const bool leader = threadIdx.x % 32 == 0;
+    if (warp == 0)
+      small_load_keys<width, levels>(p, shared, leader);
+    else if (warp == 1)
+      small_load_queries<width, levels>(p, shared, leader);
+    else if constexpr (levels > 1)
+      small_copy_keys<width>(p, shared, threadIdx.x % copy_threads);
+  } else {
+    more_registers<240>();
+    small_consume<T, width, levels>(p, shared, warpgroup - 1);
+  }
+}
+
+}  // namespace hkt::kernels::cuda::sm90

@@ -1,0 +1,21 @@
+// Descriptions of arrays for Hopper's copy engine.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "hkt/kernels.h"
+
+namespace hkt::kernels::cuda::sm90 {
+
+// Whether the copy engine can read and write the array: its address and strides are positive multiples of 16 bytes.
+bool can_map(Element element, const Array& array);
+
+// The array in boxes of box_rows rows and box_width columns, which lie in shared memory in rows of box_width elements
+// (128 or 64 bytes), swizzled by as much. Only every row_step-th row from array.data on is seen; `rows` counts those,
+// and is at least 1. What a box covers outside of the array is zero when loaded and left alone when stored.
+CUtensorMap tensor_map(Element element, const Array& array, std::int64_t width, std::int64_t rows, std::int64_t heads,
+                       std::int64_t batch, int box_width, int box_rows, int row_step = 1);
+
+}  // namespace hkt::kernels::cuda::sm90

@@ -1,0 +1,77 @@
+// hkt::attention on CUDA: torch's device, stream, allocator and wish for determinism to the kernels.
+#include <ATen/Context.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+
+#include "attention_problem.h"
+
+namespace hkt::ops {
+namespace {
+
+// HKT_CUDA_CAPABILITY=80 keeps to the kernels of that generation and older ones, as ATEN_CPU_CAPABILITY does on the CPU.
+int most_capability() {
+  static const int most = [] {
+    const char* text = std::getenv("HKT_CUDA_CAPABILITY");
+    return text ? std::atoi(text) : std::numeric_limits<int>::max();
+  }();
+  return most;
+}
+
+kernels::cuda::Device current_device() {
+  const auto* properties = at::cuda::getCurrentDeviceProperties();
+  kernels::cuda::Device device;
+  device.capability = 10 * properties->major + properties->minor;
+  device.multiprocessors = properties->multiProcessorCount;
+  device.shared_bytes = static_cast<int>(properties->sharedMemPerBlockOptin);
+  device.stream = at::cuda::getCurrentCUDAStream().stream();
+  device.deterministic = at::globalContext().deterministicAlgorithms();
+  TORCH_CHECK(device.capability >= kernels::cuda::oldest_capability, "hkt::attention: ", properties->name,
+              " has compute capability ", properties->major, ".", properties->minor,
+              "; this build has kernels for ", kernels::cuda::built_for());
+  device.capability = std::min(device.capability, most_capability());
+  return device;
+}
+
+AttentionOutput attention_cuda(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
+                               bool causal, const std::optional<at::Tensor>& lengths, std::optional<double> scale) {
+  check_attention_inputs(q, k, v, weights, lengths);
+  const c10::cuda::CUDAGuard on_device(v.device());
+  const auto output = empty_attention_output(v);
+  if (v.numel() == 0) return output;
+  const auto call = forward_call(q, k, v, weights, causal, lengths, scale, output);
+  kernels::cuda::attention_forward(call.problem, current_device());
+  return output;
+}
+
+AttentionGradients attention_backward_cuda(const at::Tensor& grad_out, at::TensorList q, at::TensorList k,
+                                           const at::Tensor& v, const at::Tensor& weights, const at::Tensor& out,
+                                           const at::Tensor& lse, bool causal, const std::optional<at::Tensor>& lengths,
+                                           std::optional<double> scale) {
+  check_attention_inputs(q, k, v, weights, lengths);
+  check_attention_gradient(grad_out, v, out, lse);
+  const c10::cuda::CUDAGuard on_device(v.device());
+  const auto gradients = empty_attention_gradients(q, k, v, weights);
+  if (v.numel() == 0) {
+    std::get<3>(gradients).zero_();
+    return gradients;
+  }
+  const auto call = backward_call(grad_out, q, k, v, weights, causal, lengths, scale, {out, lse}, gradients);
+  const auto device = current_device();
+  const auto workspace =
+      at::empty({kernels::cuda::workspace_bytes(call.problem, device)}, v.options().dtype(at::kByte));
+  kernels::cuda::attention_backward(call.problem, device, workspace.data_ptr());
+  return gradients;
+}
+
+TORCH_LIBRARY_IMPL(hkt, CUDA, m) {
+  m.impl("attention", attention_cuda);
+  m.impl("attention_backward", attention_backward_cuda);
+}
+
+}  // namespace
+}  // namespace hkt::ops

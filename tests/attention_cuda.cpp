@@ -1,0 +1,283 @@
+// hkt::attention on a GPU: against the definition in float64, on the shapes of the CPU's tests and on those of the
+// tensor-core kernels, and what only a GPU can get wrong. Skipped, aloud, where there is no GPU.
+#include <ATen/Context.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "attention_cases.h"
+#include "hkt/ops.h"
+#include "hkt/reference.h"
+
+namespace hkt::testing {
+namespace {
+
+const at::Device gpu(at::kCUDA, 0);
+
+class AttentionCuda : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU here";
+  }
+  void TearDown() override { at::globalContext().setDeterministicAlgorithms(false, false); }
+};
+
+using Output = std::tuple<at::Tensor, at::Tensor>;
+
+Output fast(const AttentionInputs& in, bool causal) {
+  return hkt::attention(in.q, in.k, in.v, in.weights, causal, in.lengths);
+}
+
+// out, lse and all gradients for one direction.
+struct Results {
+  std::vector<at::Tensor> tensors;
+  std::vector<std::string> names;
+};
+template <class Function>
+Results results_of(const AttentionInputs& in, const at::Tensor& direction, Function function) {
+  const auto [out, lse] = function(in);
+  Results results;
+  results.tensors = {out.detach(), lse.detach()};
+  results.names = {"out", "lse"};
+  const auto grads = torch::autograd::grad({out}, in.all(), {direction.to(out.scalar_type())});
+  for (size_t i = 0; i < grads.size(); ++i) {
+    results.tensors.push_back(grads[i]);
+    results.names.push_back("gradient of " + in.name(i));
+  }
+  return results;
+}
+Results fast_results(const AttentionInputs& in, const at::Tensor& direction, bool causal) {
+  return results_of(in, direction, [&](const AttentionInputs& x) { return fast(x, causal); });
+}
+Results exact_results(const AttentionInputs& in, const at::Tensor& direction, bool causal) {
+  return results_of(in, direction, [&](const AttentionInputs& x) {
+    return reference::attention(x.q, x.k, x.v, x.weights, causal, x.lengths);
+  });
+}
+
+at::Tensor direction_for(const AttentionCase& c) {
+  return at::randn({c.batch, c.heads, c.length, c.value_width}, at::TensorOptions(at::kDouble).device(gpu));
+}
+
+std::string describe(const AttentionCase& c, const std::string& what) {
+  return ::testing::PrintToString(c) + ", " + what;
+}
+
+void expect_exact(const AttentionCase& c, at::ScalarType type, double tolerance, int64_t seed) {
+  const auto inputs = make_inputs(c, type, seed, gpu);
+  const auto direction = direction_for(c).to(type);
+  const auto ours = fast_results(inputs, direction, c.causal);
+  const auto exact = exact_results(inputs.to(at::kDouble), direction, c.causal);
+  for (size_t i = 0; i < ours.tensors.size(); ++i)
+    expect_close(ours.tensors[i], exact.tensors[i], i + 1 == ours.tensors.size() ? 20 * tolerance : tolerance,
+                 describe(c, ours.names[i]));
+}
+
+TEST_F(AttentionCuda, MatchesTheDefinitionInFloat64) {
+  for (const auto& c : attention_cases()) expect_exact(c, at::kDouble, 1e-11, c.length);
+}
+
+TEST_F(AttentionCuda, MatchesTheDefinitionInFloat32) {
+  for (const auto& c : attention_cases()) expect_exact(c, at::kFloat, 3e-5, c.length + 1);
+}
+
+// ‖ours − exact‖ is at most twice the error of rounding the exact result, plus half a unit of rounding for what is rounded
+// on the way (probabilities and their gradients). Gradients of q and k are sums in which much cancels, so that unit is one
+// of the largest gradient among the levels and of that of v.
+void expect_low_precision(const AttentionCase& c, at::ScalarType type, int64_t seed) {
+  const auto inputs = make_inputs(c, type, seed, gpu);
+  const auto direction = direction_for(c).to(type);
+  const auto ours = fast_results(inputs, direction, c.causal);
+  const auto exact = exact_results(inputs.to(at::kDouble), direction, c.causal);
+  const double unit = type == at::kHalf ? 1e-3 : 8e-3;
+  const auto finite = [](const at::Tensor& tensor) { return tensor.masked_fill(tensor.isneginf(), 0); };
+  const auto norm = [&](size_t i) { return finite(exact.tensors[i]).norm().item<double>(); };
+  double largest = 0;
+  for (size_t i = 2; i + 2 < ours.tensors.size(); ++i) largest = std::max(largest, norm(i));
+  for (size_t i = 0; i < ours.tensors.size(); ++i) {
+    if (ours.tensors[i].numel() == 0) continue;
+    const auto expected = exact.tensors[i];
+    EXPECT_TRUE(ours.tensors[i].isneginf().equal(expected.isneginf()))
+        << describe(c, ours.names[i]) << ": infinite in the wrong places";
+    const auto difference = [&](const at::Tensor& tensor) {
+      return finite(tensor.to(at::kDouble)).sub(finite(expected)).norm().item<double>();
+    };
+    const double rounding = difference(expected.to(ours.tensors[i].scalar_type()));
+    const bool is_of_a_level = i >= 2 && i + 2 < ours.tensors.size(), is_of_weights = i + 1 == ours.tensors.size();
+    const double way = is_of_a_level   ? 0.5 * largest + 0.25 * norm(ours.tensors.size() - 2)
+                       : is_of_weights ? 0.5 * norm(i) + static_cast<double>(c.levels) * largest
+                                       : 0.5 * norm(i);
+    const double allowed = 2 * rounding + unit * (way + 0.1);
+    EXPECT_LE(difference(ours.tensors[i]), allowed)
+        << describe(c, ours.names[i]) << ", " << type << ", norm " << norm(i) << ", rounding alone " << rounding;
+  }
+}
+
+TEST_F(AttentionCuda, LowPrecisionOnTheShapesOfTheCpu) {
+  for (const auto type : {at::kBFloat16, at::kHalf})
+    for (const auto& c : attention_cases()) expect_low_precision(c, type, c.length + 2);
+}
+
+TEST_F(AttentionCuda, LowPrecisionOnTensorCoreShapes) {
+  for (const auto type : {at::kBFloat16, at::kHalf})
+    for (const auto& c : tensor_core_cases()) expect_low_precision(c, type, c.length + 3);
+}
+
+TEST_F(AttentionCuda, LongSequencesAndManyHeads) {
+  for (const bool causal : {false, true})
+    for (const int64_t width : {64, 128}) {
+      expect_low_precision({1, 2, 4000, width, width, 3, causal, true, Layout::heads_inside}, at::kBFloat16, width);
+      expect_low_precision({40, 33, 130, width, width, 3, causal, true, Layout::heads_inside}, at::kBFloat16, width);
+    }
+  expect_low_precision({700, 100, 9, 32, 32, 3, false, true}, at::kBFloat16, 5);  // more than 65,535 blocks
+}
+
+// Every element is written: the memory that results come from is filled with NaN first.
+TEST_F(AttentionCuda, EveryElementIsWritten) {
+  for (const auto type : {at::kBFloat16, at::kFloat})
+    for (const int64_t width : {24, 32, 64, 128})
+      for (const int64_t length : {1, 77, 300, 515}) {
+        const AttentionCase c{2, 2, length, width, width, 3, length % 2 == 1, true};
+        const auto inputs = make_inputs(c, type, length, gpu);
+        const auto direction = direction_for(c).to(type);
+        for (int attempt = 0; attempt < 2; ++attempt) {
+          c10::cuda::CUDACachingAllocator::emptyCache();
+          std::vector<at::Tensor> poison;
+          for (int i = 0; i < 64; ++i)
+            poison.push_back(at::full({1 << (10 + i % 12)}, NAN, at::TensorOptions(at::kFloat).device(gpu)));
+          poison.clear();
+          const auto results = fast_results(inputs, direction, c.causal);
+          for (size_t i = 0; i < results.tensors.size(); ++i)
+            EXPECT_FALSE(results.tensors[i].isnan().any().item<bool>()) << describe(c, results.names[i]);
+        }
+      }
+}
+
+TEST_F(AttentionCuda, TheSameBitsOnEveryRunWhenAskedFor) {
+  at::globalContext().setDeterministicAlgorithms(true, false);
+  for (const int64_t width : {32, 64, 128, 72})
+    for (const int64_t levels : {3, 5})
+      for (const bool causal : {false, true}) {
+        const AttentionCase c{2, 2, 700, width, width, levels, causal, true, Layout::heads_inside};
+        const auto inputs = make_inputs(c, at::kBFloat16, width, gpu);
+        const auto direction = direction_for(c).to(at::kBFloat16);
+        const auto first = fast_results(inputs, direction, causal);
+        for (int repeat = 0; repeat < 60; ++repeat) {
+          const auto again = fast_results(inputs, direction, causal);
+          for (size_t i = 0; i < first.tensors.size(); ++i)
+            ASSERT_TRUE(again.tensors[i].equal(first.tensors[i])) << describe(c, first.names[i]) << ", " << repeat;
+        }
+      }
+}
+
+TEST_F(AttentionCuda, PaddingAndTheFutureChangeNothing) {
+  at::globalContext().setDeterministicAlgorithms(true, false);
+  for (const int64_t width : {32, 64, 128})
+    for (const bool causal : {false, true})
+      for (const int64_t valid : {0, 1, 99, 130, 256, 299}) {
+        const AttentionCase c{1, 2, 300, width, width, 3, causal};
+        auto inputs = make_inputs(c, at::kBFloat16, valid, gpu);
+        const auto direction = direction_for(c).to(at::kBFloat16);
+        if (!causal) inputs.lengths = at::tensor({valid}, at::kLong).to(gpu);
+        auto other = inputs.to(at::kBFloat16);
+        {
+          const at::NoGradGuard no_grad;
+          const auto disturb = [&](at::Tensor& rows, int64_t level) {
+            const int64_t first = level_length(valid, level);
+            rows.narrow(2, first, rows.size(2) - first).uniform_(-100, 100);
+          };
+          for (size_t level = 0; level < other.q.size(); ++level) {
+            disturb(other.q[level], static_cast<int64_t>(level));
+            disturb(other.k[level], static_cast<int64_t>(level));
+          }
+          disturb(other.v, 0);
+        }
+        const auto [out, lse] = fast(inputs, causal);
+        const auto [other_out, other_lse] = fast(other, causal);
+        EXPECT_TRUE(out.narrow(2, 0, valid).equal(other_out.narrow(2, 0, valid))) << describe(c, "out");
+        EXPECT_TRUE(lse.narrow(2, 0, valid).equal(other_lse.narrow(2, 0, valid))) << describe(c, "lse");
+        if (causal) continue;
+        EXPECT_EQ(out.narrow(2, valid, 300 - valid).count_nonzero().item<int64_t>(), 0);
+        EXPECT_TRUE(lse.narrow(2, valid, 300 - valid).isneginf().all().item<bool>());
+        const auto grads = torch::autograd::grad({out}, inputs.all(), {direction});
+        const auto other_grads = torch::autograd::grad({other_out}, other.all(), {direction});
+        for (size_t i = 0; i < grads.size(); ++i)
+          EXPECT_TRUE(grads[i].equal(other_grads[i])) << describe(c, "gradient of " + inputs.name(i)) << valid;
+      }
+}
+
+TEST_F(AttentionCuda, LengthsAreClamped) {
+  const AttentionCase c{2, 2, 100, 64, 64, 3};
+  auto inputs = make_inputs(c, at::kBFloat16, 1, gpu);
+  inputs.lengths = at::tensor({-5, 1000}, at::kLong).to(gpu);
+  const auto [out, lse] = fast(inputs, false);
+  inputs.lengths = at::tensor({0, 100}, at::kLong).to(gpu);
+  EXPECT_TRUE(out.equal(std::get<0>(fast(inputs, false))));
+}
+
+TEST_F(AttentionCuda, WeightsMayBeZeroOrNegativeAndScoresHuge) {
+  for (const auto type : {at::kFloat, at::kBFloat16})
+    for (const int64_t width : {64, 128}) {
+      const AttentionCase c{1, 2, 200, width, width, 3, true};
+      auto inputs = make_inputs(c, type, 6, gpu);
+      inputs.weights =
+          at::tensor({1.f, 0.f, 0.f, 0.f, -0.5f, 1.5f}, at::kFloat).view({2, 3}).to(gpu).requires_grad_();
+      const auto direction = direction_for(c).to(type);
+      const auto ours = fast_results(inputs, direction, true);
+      const auto exact = exact_results(inputs.to(at::kDouble), direction, true);
+      for (size_t i = 0; i < ours.tensors.size(); ++i) {
+        const auto difference = (ours.tensors[i].to(at::kDouble) - exact.tensors[i]).norm().item<double>();
+        EXPECT_LE(difference, (type == at::kFloat ? 1e-4 : 2e-2) * (exact.tensors[i].norm().item<double>() + 0.1))
+            << ours.names[i];
+      }
+      {
+        const at::NoGradGuard no_grad;
+        for (auto& level : inputs.q) level.mul_(100);
+        for (auto& level : inputs.k) level.mul_(100);
+      }
+      for (const auto& tensor : fast_results(inputs, direction, true).tensors)
+        EXPECT_TRUE(tensor.isfinite().all().item<bool>());
+    }
+}
+
+TEST_F(AttentionCuda, RunsOnTheCallersStreamAndInsideAGraph) {
+  const AttentionCase c{2, 2, 260, 64, 64, 3, true};
+  const auto inputs = make_inputs(c, at::kBFloat16, 4, gpu);
+  const at::NoGradGuard no_grad;
+  const auto expected = std::get<0>(fast(inputs, true));
+  const auto stream = at::cuda::getStreamFromPool();
+  const c10::cuda::CUDAStreamGuard on_stream(stream);
+  at::cuda::CUDAGraph graph;
+  at::Tensor out;
+  graph.capture_begin();
+  out = std::get<0>(fast(inputs, true));
+  graph.capture_end();
+  out.fill_(NAN);
+  graph.replay();
+  stream.synchronize();
+  EXPECT_TRUE(out.equal(expected));
+}
+
+// Offsets beyond 2³¹ elements.
+TEST_F(AttentionCuda, StridesBeyondTwoGibielements) {
+  const int64_t stride = (int64_t{1} << 31) + 64;
+  const auto far = [&](int64_t rows) {
+    auto storage = at::empty({stride + rows * 64 * 2}, at::TensorOptions(at::kBFloat16).device(gpu));
+    return storage.as_strided({2, 1, rows, 64}, {stride, rows * 64, 64, 1}).normal_();
+  };
+  AttentionInputs inputs;
+  inputs.q = {far(150)};
+  inputs.k = {far(150)};
+  inputs.v = far(150);
+  inputs.weights = at::ones({1, 1}, at::TensorOptions(at::kFloat).device(gpu));
+  const at::NoGradGuard no_grad;
+  const auto near = [](const at::Tensor& tensor) { return tensor.contiguous(); };
+  const auto expected = std::get<0>(hkt::attention({near(inputs.q[0])}, {near(inputs.k[0])}, near(inputs.v), inputs.weights));
+  EXPECT_TRUE(std::get<0>(fast(inputs, false)).equal(expected));
+}
+
+}  // namespace
+}  // namespace hkt::testing
