@@ -54,6 +54,7 @@ HKT_EXPORT const ModelConfig& check(const ModelConfig& model);
 
 enum class Padding : std::uint8_t { batch, full };
 enum class Precision : std::uint8_t { automatic, float32, bfloat16 };
+enum class DeviceKind : std::uint8_t { automatic, cpu, cuda };
 
 struct TrainConfig {
   std::int64_t epochs = 8;
@@ -65,6 +66,8 @@ struct TrainConfig {
   std::int64_t patience = 0;   // epochs without a better validation accuracy after which to stop; 0: never
   std::int64_t seed = 0;       // of initial weights, dropout and the order of the data
   std::int64_t threads = 0;    // of the CPU, on which the last bits depend; 0: as many as there are cores
+  DeviceKind device = DeviceKind::automatic;  // likewise; automatic: CUDA where it can be used
+  bool deterministic = false;                 // equal bits on every run on CUDA too, at some cost; the CPU always has them
   Padding padding = Padding::batch;
   Precision precision = Precision::automatic;  // bfloat16 (by autocast) on CUDA, float32 on the CPU
   double checkpoint_seconds = 60;              // between two writings of the state within an epoch

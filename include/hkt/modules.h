@@ -91,6 +91,8 @@ class HKT_EXPORT ClassifierImpl : public torch::nn::Module {
   // tokens [B, T], int64; lengths [B], int64, all valid if absent. Returns [B, classes].
   at::Tensor forward(const at::Tensor& tokens, const std::optional<at::Tensor>& lengths = {});
 
+  // What the first block is given, before dropout, [B, T, width].
+  at::Tensor embedded(const at::Tensor& tokens);
   // What the last block gives for each token, [B, T, width].
   at::Tensor hidden(const at::Tensor& tokens, const std::optional<at::Tensor>& lengths = {});
 

@@ -6,15 +6,12 @@
 #include <CLI/App.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 
 #include "commands.h"
 #include "data/batches.h"
-#include "data/dataset.h"
-#include "files/json_fields.h"
+#include "loaded_run.h"
 #include "options.h"
 #include "progress.h"
-#include "train/checkpoint.h"
 
 namespace hkt::cli {
 namespace {
@@ -24,18 +21,6 @@ struct Options {
   bool json = false;
   MachineOptions machine;
 };
-
-const data::Split& split_of(const data::Dataset& dataset, const std::string& name) {
-  if (name == "train") return dataset.train;
-  if (name == "validation") return dataset.validation;
-  if (name != "test") {
-    const std::vector<std::string> known = {"train", "validation", "test"};
-    throw std::invalid_argument("--split is \"" + name + "\"; it must be one of " + fields::quoted_list(known) +
-                                " (nearest: \"" + fields::nearest(name, known) + "\").");
-  }
-  if (dataset.test.size() == 0) throw std::invalid_argument("this run's data has no test split.");
-  return dataset.test;
-}
 
 // Of each label: how many there are, and which share of them was recognised.
 nlohmann::ordered_json by_label(const train::Predictions& predictions, const std::vector<std::string>& labels) {
@@ -61,20 +46,9 @@ void save_predictions(const train::RunDirectory& run, const train::Predictions& 
 int run(const Options& options) {
   const auto device = chosen_device(options.machine);
   if (options.machine.threads) at::set_num_threads(*options.machine.threads);
-  const train::RunDirectory directory{options.folder};
-  auto trained = train::load_model(directory, device, warn);
+  auto [directory, trained, dataset] = load_run(options.folder, device);
   const auto& config = trained.identity.config;
-  data::Dataset dataset;
   train::Predictions predictions;
-  {
-    Progress progress("data");
-    dataset =
-        data::load(config.data, [&](auto done, auto total, const auto& what) { progress.show(done, total, what); });
-  }
-  for (const auto& notice : dataset.notices) warn(notice);
-  if (dataset.labels != trained.identity.labels) {
-    throw std::invalid_argument("the data now has other labels than the model was trained with.");
-  }
   const auto& split = split_of(dataset, options.split);
   if (const auto cut = data::count_cut(split, config.model.max_length); cut > 0) {
     warn(fmt::format("{} of {} sequences are longer than model.max_length, {}, and are cut there.", cut, split.size(),

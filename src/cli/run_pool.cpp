@@ -32,7 +32,8 @@ void check_config(const Run& run) {
   std::ifstream stream(run.directory().config());
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
   auto found = Config::from_json(text);
-  found.train.threads = run.config.train.threads;  // another number of cores makes no other experiment
+  found.train.threads = run.config.train.threads;  // another machine makes no other experiment
+  found.train.device = run.config.train.device;
   if (found != run.config) {
     throw std::invalid_argument(run.folder.string() +
                                 " holds a run with another config; remove it, or name another folder with --out.");

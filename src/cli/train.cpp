@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <stdexcept>
@@ -13,11 +14,15 @@
 #include "interrupt.h"
 #include "options.h"
 #include "progress.h"
+#include "theory/lab.h"
 #include "train/presets.h"
 #include "train/trainer.h"
 
 namespace hkt::cli {
 namespace {
+
+// What the theory lab looks at after each epoch: enough for 256 rows of level 2, and little beside an epoch.
+constexpr std::int64_t probed_sequences = 4, longest_probe = 256;
 
 struct Options {
   std::string preset, out, resume;
@@ -78,16 +83,36 @@ train::Hooks hooks_for(Progress& progress) {
   return hooks;
 }
 
+// A run that is resumed goes on where it began, unless another device is asked for.
+at::Device device_of(const Options& options, const TrainConfig& config) {
+  if (options.machine.device == "auto" && config.device == DeviceKind::cpu) return at::kCPU;
+  if (options.machine.device == "auto" && config.device == DeviceKind::cuda) {
+    if (const auto trouble = why_no_cuda()) {
+      throw std::invalid_argument("the run's train.device is \"cuda\", but " + *trouble +
+                                  "; --device cpu goes on without a GPU.");
+    }
+  }
+  const auto device = chosen_device(options.machine);
+  if (config.device != DeviceKind::automatic && device.is_cuda() != (config.device == DeviceKind::cuda)) {
+    warn("the run began on another kind of device, so its bits will not be those of an uninterrupted run.");
+  }
+  return device;
+}
+
 int run(const Options& options, const train::RunDirectory& directory, const Prepared& prepared) {
   const Interrupt interrupt;
+  const auto device = device_of(options, prepared.identity.config.train);
   at::set_num_threads(options.machine.threads.value_or(static_cast<int>(prepared.identity.config.train.threads)));
   train::Outcome outcome = {};
   {
     Progress progress(directory.folder.filename().string());
     auto hooks = hooks_for(progress);
     if (options.quiet) hooks.step = {}, hooks.epoch = {};
-    train::Trainer trainer(directory, prepared.identity, prepared.dataset, chosen_device(options.machine),
-                           std::move(hooks));
+    const auto& model = prepared.identity.config.model;
+    const auto probed = data::longest_sequences(prepared.dataset.validation,
+                                                std::min(model.max_length, longest_probe), probed_sequences);
+    if (!probed.empty()) hooks.probe = [&](Classifier now) { return theory::probe(std::move(now), model, probed); };
+    train::Trainer trainer(directory, prepared.identity, prepared.dataset, device, std::move(hooks));
     outcome = trainer.run();
   }
   if (!outcome.finished) {
@@ -108,13 +133,18 @@ int begin(const Options& options) {
   if (options.seed) changes.push_back("train.seed=" + std::to_string(*options.seed));
   if (options.machine.threads) changes.push_back("train.threads=" + std::to_string(*options.machine.threads));
   auto json = train::config_json(options.preset, changes);
-  auto& threads = json["train"]["threads"];  // written down, because a resumed run must have the same
+  // Written down, because a resumed run must have the same; a wrong device is said before anything is done.
+  auto& threads = json["train"]["threads"];
   if (threads.is_null() || threads == 0) threads = at::get_num_threads();
+  auto& device = json["train"]["device"];
+  if (device.is_null() || device == "auto" || options.machine.device != "auto") {
+    device = chosen_device(options.machine).is_cuda() ? "cuda" : "cpu";
+  }
   for (const char* key : {"train", "test", "source"}) {  // the run must find them from wherever it is resumed
     if (!json.contains("data") || json["data"].value(key, "").empty()) continue;
     json["data"][key] = std::filesystem::absolute(json["data"][key].get<std::string>()).string();
   }
-  chosen_device(options.machine);  // a wrong one is said before anything is done
+  device_of(options, Config::from_json(json.dump()).train);
   train::check_free(options.out);
   const auto prepared = prepare(json);
   if (!options.quiet) describe(prepared);

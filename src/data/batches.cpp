@@ -94,6 +94,23 @@ std::int64_t count_cut(const Split& split, std::int64_t max_length) {
   return count;
 }
 
+std::vector<at::Tensor> longest_sequences(const Split& split, std::int64_t max_length, std::int64_t count) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> by_length;  // negative length, index
+  for (std::int64_t i = 0; i < split.size(); ++i) {
+    const auto length = std::min<std::int64_t>(max_length, std::ssize(split.tokens(i)));
+    if (length > 0) by_length.emplace_back(-length, i);
+  }
+  std::sort(by_length.begin(), by_length.end());
+  by_length.resize(std::min<std::size_t>(by_length.size(), static_cast<std::size_t>(count)));
+  std::vector<at::Tensor> sequences;
+  for (const auto& [length, index] : by_length) {
+    const auto tokens = split.tokens(index);
+    sequences.push_back(
+        at::tensor(at::ArrayRef<std::uint8_t>(tokens.data(), static_cast<std::size_t>(-length)), at::kLong));
+  }
+  return sequences;
+}
+
 BatchQueue::BatchQueue(const Split& split, Order order, const Shape& shape, std::size_t first)
     : thread_([this, &split, order = std::move(order), shape, first] { fill(split, order, shape, first); }) {}
 

@@ -44,6 +44,9 @@ Batch make_batch(const Split& split, std::span<const std::int64_t> sequences, co
 // How many sequences are longer than max_length.
 std::int64_t count_cut(const Split& split, std::int64_t max_length);
 
+// The tokens of the longest sequences, int64 [T] each, cut at max_length, the longest first; at most `count`, none empty.
+std::vector<at::Tensor> longest_sequences(const Split& split, std::int64_t max_length, std::int64_t count);
+
 // The batches of an order from number `first` on, made by a thread of their own, a few ahead of the reader. The split
 // must outlive the queue.
 class BatchQueue {

@@ -69,6 +69,16 @@ Field<Section> text(const std::string& key, std::string Section::* member) {
           [=](const Section& section) { return Json(section.*member); }};
 }
 
+template <typename Section>
+Field<Section> truth(const std::string& key, bool Section::* member) {
+  return {key,
+          [=](Section& section, const std::string& path, const Json& value) {
+            if (!value.is_boolean()) refuse_value(path, value, "true or false");
+            section.*member = value;
+          },
+          [=](const Section& section) { return Json(section.*member); }};
+}
+
 template <typename Section, typename Enum>
 Field<Section> choice(const std::string& key, Enum Section::* member,
                       const std::vector<std::pair<std::string, Enum>>& names) {

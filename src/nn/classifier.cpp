@@ -51,15 +51,19 @@ void ClassifierImpl::check_inputs(const at::Tensor& tokens, const std::optional<
   }
 }
 
-at::Tensor ClassifierImpl::hidden(const at::Tensor& tokens, const std::optional<at::Tensor>& lengths) {
-  check_inputs(tokens, lengths);
+at::Tensor ClassifierImpl::embedded(const at::Tensor& tokens) {
   auto x = embedding(tokens);
   const int64_t length = tokens.size(1);
   if (config_.positions == Positions::learned) x = x + positions.narrow(0, 0, length);
   if (config_.positions == Positions::sinusoidal) {
     x = x + positions::sinusoids(sinusoids_, length, config_.width, x.options());
   }
-  x = at::dropout(x, config_.dropout, is_training());
+  return x;
+}
+
+at::Tensor ClassifierImpl::hidden(const at::Tensor& tokens, const std::optional<at::Tensor>& lengths) {
+  check_inputs(tokens, lengths);
+  auto x = at::dropout(embedded(tokens), config_.dropout, is_training());
   for (const auto& block : *blocks) x = block->as<Block>()->forward(x, lengths);
   return x;
 }

@@ -84,6 +84,9 @@ const fields::Table<TrainConfig>& train_table() {
       fields::integer("patience", &TrainConfig::patience, 0, largest),
       fields::integer("seed", &TrainConfig::seed, 0, largest),
       fields::integer("threads", &TrainConfig::threads, 0, most_threads),
+      fields::choice("device", &TrainConfig::device,
+                     {{"auto", DeviceKind::automatic}, {"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}}),
+      fields::truth("deterministic", &TrainConfig::deterministic),
       fields::choice("padding", &TrainConfig::padding, {{"batch", Padding::batch}, {"full", Padding::full}}),
       fields::choice(
           "precision", &TrainConfig::precision,

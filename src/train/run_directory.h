@@ -15,6 +15,7 @@ struct RunDirectory {
   std::filesystem::path state() const { return folder / "state.safetensors"; }  // the last, with all to go on
   std::filesystem::path previous_state() const { return folder / "state.previous.safetensors"; }
   std::filesystem::path predictions() const { return folder / "predictions.safetensors"; }
+  std::filesystem::path theory() const { return folder / "theory.json"; }
 
   bool holds_run() const {
     std::error_code error;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <stdexcept>
 #include <utility>
 
@@ -21,6 +22,12 @@ double since(std::chrono::steady_clock::time_point begin) {
 }
 
 at::Generator generator_of(at::Device device) { return at::globalContext().defaultGenerator(device); }
+
+// Equal bits from torch's own operators and cuBLAS too, which wants to know before it is first used.
+void use_deterministic_algorithms(bool wanted) {
+  if (wanted) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
+  at::globalContext().setDeterministicAlgorithms(wanted, false);
+}
 
 void add(Tally& to, const Tally& from) {
   to.loss += from.loss;
@@ -62,6 +69,7 @@ void Trainer::restore() {
   auto state = load_state(run_, identity_, [&](const std::string& text) {
     if (hooks_.warn) hooks_.warn(text);
   });
+  use_deterministic_algorithms(settings().deterministic && device_.is_cuda());
   torch::manual_seed(static_cast<std::uint64_t>(settings().seed));
   learner_ = std::make_unique<Learner>(identity_.config, device_);
   if (!state) return;
@@ -80,7 +88,7 @@ void Trainer::restore() {
 void Trainer::begin_metrics() {
   metrics_ = std::make_unique<MetricsFile>(run_.metrics(), position_.metrics_bytes);
   if (saved_step_ >= 0) return;
-  metrics_->add({{"event", "start"},
+  metrics_->add(probed({{"event", "start"},
                  {"parameters", learner_->parameters()},
                  {"steps", steps_},
                  {"epochs", settings().epochs},
@@ -89,7 +97,7 @@ void Trainer::begin_metrics() {
                  {"cut_sequences", data::count_cut(dataset_.train, shape_.max_length)},
                  {"device", device_.str()},
                  {"precision", uses_bfloat16(identity_.config, device_) ? "bfloat16" : "float32"},
-                 {"threads", at::get_num_threads()}});
+                 {"threads", at::get_num_threads()}}));
   save();
 }
 
@@ -184,6 +192,15 @@ std::vector<std::vector<std::vector<double>>> Trainer::level_weights() {
   return all;
 }
 
+// A line of metrics with what the probe saw, and how long it looked.
+nlohmann::ordered_json Trainer::probed(nlohmann::ordered_json line) {
+  if (!hooks_.probe) return line;
+  const auto begin = Clock::now();
+  line["theory"] = hooks_.probe(learner_->model());
+  line["probe_seconds"] = since(begin);
+  return line;
+}
+
 void Trainer::end_epoch() {
   const double wait_share = wait_seconds_ / std::max(since(epoch_begin_), 1e-9);
   const auto begin = Clock::now();
@@ -198,7 +215,7 @@ void Trainer::end_epoch() {
     best_ = copy_of_parameters(*learner_->model());
     save_model(run_, identity_, best_);
   }
-  metrics_->add({{"event", "epoch"},
+  metrics_->add(probed({{"event", "epoch"},
                  {"epoch", position_.epoch},
                  {"step", position_.step},
                  {"train_loss", position_.epoch_tally.mean_loss()},
@@ -209,7 +226,7 @@ void Trainer::end_epoch() {
                  {"level_weights", level_weights()},
                  {"seconds", position_.seconds},
                  {"data_wait_share", wait_share},
-                 {"validation_seconds", since(begin)}});
+                 {"validation_seconds", since(begin)}}));
   if (hooks_.epoch) hooks_.epoch({position_.epoch, position_.epoch_tally, validation, best});
   ++position_.epoch;
   position_.batch = 0;

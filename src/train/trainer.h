@@ -35,6 +35,7 @@ struct Hooks {
   std::function<void(const EpochResult&)> epoch;
   Warn warn;
   std::function<bool()> stop;  // asked after every step
+  std::function<nlohmann::ordered_json(Classifier)> probe;  // looks at the model before the first and after each epoch
 };
 
 struct Outcome {
@@ -68,6 +69,7 @@ class Trainer {
   [[noreturn]] void fail_not_finite(const std::string& what, std::int64_t step) const;
   bool patience_is_over() const;
   std::vector<std::vector<std::vector<double>>> level_weights();
+  nlohmann::ordered_json probed(nlohmann::ordered_json line);
   const TrainConfig& settings() const { return identity_.config.train; }
 
   RunDirectory run_;

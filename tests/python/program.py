@@ -27,8 +27,8 @@ def run(*arguments, data=None, **options):
     return subprocess.run(command(*arguments), capture_output=True, text=True, env=environment(**variables), timeout=300, **options)
 
 
-def train_arguments(folder, *changes, preset="listops"):
-    return ["train", preset, "--threads", 1, "--out", folder, "--set", *TINY, *changes]
+def train_arguments(folder, *changes, preset="listops", device="cpu"):
+    return ["train", preset, "--threads", 1, "--device", device, "--out", folder, "--set", *TINY, *changes]
 
 
 def metrics(folder):

@@ -1,111 +1,12 @@
-# A classifier saved from C++ and run through plain PyTorch, written here from the definition, gives the same logits.
+# A classifier saved from C++ and run through plain PyTorch, written from the definition, gives the same logits.
 import json
 import subprocess
 
-import plain
 import pytest
 import torch
-import torch.nn.functional as F
+from plain_model import classify
 from safetensors import safe_open
 from safetensors.torch import load_file
-
-
-def angles(length, width, stride=1):
-    position = stride * torch.arange(length, dtype=torch.float64)
-    return position[:, None] / 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
-
-
-def sinusoids(length, width):
-    table = torch.zeros(length, width, dtype=torch.float64)
-    table[:, 0::2] = angles(length, width).sin()
-    table[:, 1::2] = angles(length, width).cos()[:, : width // 2]
-    return table
-
-
-def rotated(x, stride):
-    angle = angles(x.size(2), x.size(3), stride)
-    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-    even, odd = x[..., 0::2], x[..., 1::2]
-    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
-
-
-class Attention:
-    def __init__(self, config, parameters):
-        self.config, self.parameters = config, parameters
-
-    def level_parameter(self, name, level, suffix=""):
-        middle = f".{level}" if self.config["projections"] == "per_level" else ""
-        return self.parameters[name + middle + suffix]
-
-    def heads(self, x):
-        return x.unflatten(2, (self.config["heads"], -1)).transpose(1, 2)
-
-    def query_key(self, x, level):
-        weight = self.level_parameter("query_key", level, ".weight")
-        q, *k = [self.heads(x @ w.T) for w in weight.split(self.config["width"])]
-        if self.config["positions"] == "rotary":
-            q, *k = [rotated(y, 2**level) for y in (q, *k)]
-        if self.config["psd"] == "tied":
-            k = [q]
-        if self.config["psd"] == "cone":
-            g, c = (self.level_parameter(name, level) for name in ("cone_g", "cone_c"))
-            k = [q @ (g @ g.mT + c - c.mT).mT]
-        return q, k[0]
-
-    def filter(self, level, width, dtype):
-        taps = self.config["kernel_size"]
-        constant = torch.full((taps, width), 1 / taps, dtype=dtype)
-        return constant if self.config["filter"] == "mean" else self.parameters[f"filters.{level}.weight"]
-
-    def weights(self, dtype):
-        shape = (self.config["heads"], self.config["levels"])
-        kind = self.config["weights"]
-        if kind == "learned" and self.config["levels"] > 1:
-            return self.parameters["alpha"].softmax(1)
-        if isinstance(kind, int):
-            return F.one_hot(torch.tensor(kind), shape[1]).to(dtype).expand(shape)
-        return torch.full(shape, 1 / shape[1], dtype=dtype)
-
-    def __call__(self, x, lengths):
-        levels = [x]
-        for level in range(1, self.config["levels"]):
-            levels.append(plain.downsample(levels[-1], self.filter(level, x.size(2), x.dtype)))
-        q, k = zip(*[self.query_key(y, level) for level, y in enumerate(levels)])
-        v = self.heads(x @ self.parameters["value.weight"].T)
-        causal = self.config["mask"] == "causal"
-        out, _ = plain.attention(q, k, v, self.weights(x.dtype), causal, lengths)
-        return out.transpose(1, 2).flatten(2) @ self.parameters["output.weight"].T
-
-
-def below(parameters, prefix):
-    return {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}
-
-
-def norm(x, p, name):
-    return F.layer_norm(x, x.shape[-1:], p[f"{name}.weight"], p[f"{name}.bias"])
-
-
-def linear(x, p, name):
-    return F.linear(x, p[f"{name}.weight"], p[f"{name}.bias"])
-
-
-def classify(config, parameters, tokens, lengths=None):
-    length = tokens.size(1)
-    x = parameters["embedding.weight"][tokens]
-    if config["positions"] == "learned":
-        x = x + parameters["positions"][:length]
-    if config["positions"] == "sinusoidal":
-        x = x + sinusoids(length, config["width"]).to(x.dtype)
-    for block in range(config["blocks"]):
-        p = below(parameters, f"blocks.{block}.")
-        x = x + Attention(config, below(p, "attention."))(norm(x, p, "attention_norm"), lengths)
-        x = x + linear(F.gelu(linear(norm(x, p, "feedforward_norm"), p, "expand")), p, "contract")
-    x = norm(x, parameters, "norm")
-    pooled = []
-    for row, n in zip(x, [length] * len(x) if lengths is None else lengths.tolist()):
-        valid = row[:n] if config["pooling"] == "mean" else row[:n][-1:]
-        pooled.append(valid.sum(0) / max(len(valid), 1))
-    return linear(torch.stack(pooled), parameters, "head")
 
 
 small = dict(heads=2, width=12, feedforward=20, classes=5, vocab=11, max_length=32)

@@ -336,6 +336,8 @@ BAD = [
     (["train", "text", "--out", "o"], ["data.train"]),
     (["train", "text", "--out", "o", "--set", "data.train=none.tsv"], ["none.tsv"]),
     (["train", "listops", "--out", "o", "--device", "tpu"], ["tpu", "cuda"]),
+    (["train", "listops", "--out", "o", "--set", "train.device=gpu"], ["train.device", "cuda"]),
+    (["train", "listops", "--out", "o", "--set", "train.deterministic=1"], ["train.deterministic is 1", "true or false"]),
     (["train", "listops", "--out", "o", "--threads", "0"], ["--threads"]),
     (["train", "--resume", "nowhere"], ["nowhere", "holds no run"]),
     (["train", "listops", "--resume", "x"], ["--resume"]),

@@ -3,18 +3,17 @@
 // and grad_v. Nothing is added by two blocks but rows of level 7, which two tiles share; of two terms the order is moot.
 #pragma once
 
-#include <algorithm>
-
 #include "../families.h"
 #include "tile.h"
 
 namespace hkt::kernels::cuda::plain {
 
 enum class Side { queries, keys };
+enum class Part { fine, coarse };  // gradients of levels 0 to 2, or of those beyond
 
-inline std::int64_t tiles_of(const AttentionForward& problem) {
-  return ceil_divide<std::int64_t>(problem.length, tile);
-}
+template <class S>
+using BackwardShape = std::conditional_t<std::is_same_v<S, double>, Shape<double, 4, 4>, Shape<float, 4, 8>>;
+inline constexpr int small_threads = 256;  // of the kernels that only sum
 
 // delta[b, h, i] = Σ out · grad_out
 template <class S>
@@ -29,56 +28,51 @@ __global__ void delta_kernel(const __grid_constant__ AttentionBackward problem, 
   const S* grad = rows_of<S>(problem.grad_out, batch, head, 0).data + row * problem.grad_out.row_stride;
   T sum = 0;
   if (row < valid_length(problem, batch))
-    for (int column = threadIdx.x % 32; column < problem.value_width; column += 32) 
+    for (int column = threadIdx.x % 32; column < problem.value_width; column += 32)
       sum += static_cast<T>(out[column]) * static_cast<T>(grad[column]);
   for (int lane = 16; lane > 0; lane /= 2) sum += __shfl_xor_sync(~0u, sum, lane);
   if (threadIdx.x % 32 == 0) delta[all] = sum;
 }
 
-// sums[4·rows][64·chunks] of a level: adds dS(l) · other(l), where `gradient` is [other token][own token] at the level's
-// resolution.
-template <int size, int chunks, class S, class T>
-__device__ void add_gradient(T (&sums)[chunks][size][4], Panels<T>& shared, const T (*gradient)[pitch],
-                             const Rows<S>& other, std::int64_t first, int level, int width) {
-  const int count = resolution(level);
+// Sums of neighbouring 2 × 2.
+template <class T, int rows, int columns>
+__device__ __forceinline__ void pool(T (&to)[rows][columns], const T (&from)[2 * rows][2 * columns]) {
 #pragma unroll
-  for (int c = 0; c < chunks; ++c)
-    for (int k = 0; k < count && tile * c < width; k += depth) {
-      __syncthreads();
-      load_straight(shared.b, other, first, level, k, tile * c, width);
-      __syncthreads();
-      add_product(sums[c], gradient + k, shared.b, min(depth, count - k));
-    }
+  for (int i = 0; i < rows; ++i)
+#pragma unroll
+    for (int j = 0; j < columns; ++j)
+      to[i][j] = (from[2 * i][2 * j] + from[2 * i][2 * j + 1]) + (from[2 * i + 1][2 * j] + from[2 * i + 1][2 * j + 1]);
 }
 
-// Writes sums · weight to the rows of a level, and returns the thread's part of Σ sums · own.
-template <int size, int chunks, class S, class T>
-__device__ T write_gradient(const T (&sums)[chunks][size][4], const Array& to, const Rows<S>& own, std::int64_t batch,
-                            std::int64_t head, std::int64_t first, int level, int width, T weight) {
-  const int x = threadIdx.x % 16, y = threadIdx.x / 16;
+// Writes sums · weight to the rows of a level, of which thread row y has `rows` if y is a multiple of `group`, and returns
+// the thread's part of Σ sums · own.
+template <int padded, int rows, class S, class T>
+__device__ T write_gradient(const T (&sums)[rows][padded / 16], const Array& to, const Array& own, std::int64_t batch,
+                            std::int64_t head, std::int64_t first_row, std::int64_t row_count, int group, int width,
+                            T weight, bool is_shared) {
   S* result = static_cast<S*>(to.data) + batch * to.batch_stride + head * to.head_stride;
+  const S* from = rows_of<S>(own, batch, head, 0).data;
   T dot = 0;
+  if (thread_y() % group) return dot;
 #pragma unroll
-  for (int c = 0; c < chunks; ++c)
+  for (int i = 0; i < rows; ++i)
 #pragma unroll
-    for (int i = 0; i < size; ++i)
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const std::int64_t row = level_row(first, level, size * y + i);
-        const int column = tile * c + 4 * x + j;
-        if (row >= own.count || column >= width) continue;
-        dot += sums[c][i][j] * static_cast<T>(own.data[row * own.stride + column]);
-        S* place = result + row * to.row_stride + column;
-        if (level <= 2)
-          *place = static_cast<S>(sums[c][i][j] * weight);
-        else
-          atomicAdd(place, static_cast<S>(sums[c][i][j] * weight));
-      }
+    for (int j = 0; j < padded / 16; ++j) {
+      const std::int64_t row = first_row + (rows * thread_y() + i) / group;
+      const int column = column_of<T, padded>(j);
+      if (row >= row_count || column >= width) continue;
+      dot += sums[i][j] * static_cast<T>(from[row * own.row_stride + column]);
+      S* place = result + row * to.row_stride + column;
+      if (is_shared)
+        atomicAdd(place, static_cast<S>(sums[i][j] * weight));
+      else
+        *place = static_cast<S>(sums[i][j] * weight);
+    }
   return dot;
 }
 
 // Sum over the block; valid in thread 0.
-template <class T>
+template <int threads, class T>
 __device__ T sum_of_block(T value) {
   __shared__ T sums[threads / 32];
   for (int lane = 16; lane > 0; lane /= 2) value += __shfl_xor_sync(~0u, value, lane);
@@ -91,144 +85,216 @@ __device__ T sum_of_block(T value) {
   return total;
 }
 
-// Adds up groups of `group` neighbouring rows of [16][columns], in order: what a coarser level's rows are made of.
-template <class T, int chunks>
-__device__ void sum_groups(T (&sums)[chunks][1][4], T (*scratch)[pitch], int group) {
-  const int x = threadIdx.x % 16, y = threadIdx.x / 16;
+// Adds up groups of `group` neighbouring thread rows, in order, into the first one of each: the rows of a coarse level.
+template <int padded, class T>
+__device__ void sum_groups(T (&sums)[1][padded / 16], T* scratch, int group) {
+  __syncthreads();
 #pragma unroll
-  for (int c = 0; c < chunks; ++c) {
-    __syncthreads();
+  for (int j = 0; j < padded / 16; ++j) scratch[thread_y() * padded + column_of<T, padded>(j)] = sums[0][j];
+  __syncthreads();
+  if (thread_y() % group) return;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) scratch[y][4 * x + j] = sums[c][0][j];
-    __syncthreads();
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      T total = 0;
-      if (y % group == 0)
-        for (int i = y; i < y + group && i < 16; ++i) total += scratch[i][4 * x + j];
-      sums[c][0][j] = total;
-    }
-  }
+  for (int j = 0; j < padded / 16; ++j)
+    for (int y = thread_y() + 1; y < thread_y() + group; ++y)
+      sums[0][j] += scratch[y * padded + column_of<T, padded>(j)];
 }
 
-// One side of the backward pass: gradients of levels 0 to 2 (fine), or of three further ones from `base` on.
-// partials: [batch, heads, tiles, levels], the weights' gradient (queries' side only).
-template <class S, Side side, bool fine, int chunks>
-__global__ void __launch_bounds__(threads)
+// The jobs of one step over the other tokens, in order: columns of the scores, columns of the probabilities' gradient, then
+// rows for the products with it. ends[level]: of the rows of that level.
+struct Jobs {
+  int scores, grads, values, ends[max_levels], count;
+};
+template <class Shape, int padded, Side side, Part part>
+__device__ Jobs jobs_of(const AttentionForward& problem) {
+  using T = typename Shape::T;
+  constexpr int panel_rows = panel_rows_of<Shape, padded>;
+  Jobs jobs{};
+  jobs.scores = (problem.width + depth<T> - 1) / depth<T>;
+  jobs.grads = jobs.scores + (problem.value_width + depth<T> - 1) / depth<T>;
+  jobs.values = jobs.grads;
+  if (side == Side::keys && part == Part::fine) jobs.values += Shape::other_tokens / panel_rows;
+  jobs.count = jobs.values;
+#pragma unroll
+  for (int level = 0; level < max_levels; ++level) {
+    const bool is_here = (level < 3) == (part == Part::fine) && level < problem.levels;
+    if (is_here) jobs.count += max(1, (Shape::other_tokens >> level) / panel_rows);
+    jobs.ends[level] = jobs.count;
+  }
+  return jobs;
+}
+
+// One side of the backward pass. partials: [batch, heads, tiles, levels], the weights' gradient (queries' side only).
+template <class S, Side side, Part part, int padded>
+__global__ void __launch_bounds__(BackwardShape<S>::threads)
     backward_kernel(const __grid_constant__ AttentionBackward problem, const Arithmetic<S>* delta,
-                    Arithmetic<S>* partials, int base) {
-  using T = Arithmetic<S>;
-  constexpr bool by_query = side == Side::queries;
-  auto& [shared, tile_values] = shared_memory<T>();
-  const int x = threadIdx.x % 16, y = threadIdx.x / 16;
-  const auto [first, head, batch] = place_of_block(problem);
+                    Arithmetic<S>* partials, bool aligned) {
+  using Shape = BackwardShape<S>;
+  using T = typename Shape::T;
+  constexpr bool by_query = side == Side::queries, is_fine = part == Part::fine, has_values = !by_query && is_fine;
+  constexpr int panel_rows = panel_rows_of<Shape, padded>, columns = padded / 16;
+  extern __shared__ __align__(128) unsigned char memory[];
+  __shared__ Sources<S> sources;
+  const int levels = problem.levels;
+  const int stage_size = stage_bytes<Shape>(levels);
+  const Tile<Shape> tile{memory + 2 * stage_size};
+  const auto [first, head, batch] = place_of_block(problem, by_query && problem.causal);
   const std::int64_t length = valid_length(problem, batch);
   const std::int64_t sequence = batch * problem.heads + head;
+  const T* weights = static_cast<const T*>(problem.weights) + head * levels;
+  const T scale = T(problem.scale);
   const T* lse = static_cast<const T*>(problem.lse) + sequence * problem.length;
   const T* row_delta = delta + sequence * problem.length;
   const Array(&own)[max_levels] = by_query ? problem.q : problem.k;
-  const Array(&other)[max_levels] = by_query ? problem.k : problem.q;
-  const Rows<S> own_value = rows_of<S>(by_query ? problem.grad_out : problem.v, batch, head, problem.length);
-  const Rows<S> other_value = rows_of<S>(by_query ? problem.v : problem.grad_out, batch, head, problem.length);
-  const auto other_rows = [&](int level) {
-    return rows_of<S>(other[level], batch, head, level_rows(problem.length, level));
+  find_sources(sources, problem, own, by_query ? problem.k : problem.q, by_query ? problem.grad_out : problem.v,
+               by_query ? problem.v : problem.grad_out, batch, head, length);
+
+  const Jobs jobs = jobs_of<Shape, padded, side, part>(problem);
+  const int other_offset = level_base(own_tokens, levels) * row_bytes;
+  const auto start = [&](int job, std::int64_t other, unsigned char* stage) {
+    if (job < jobs.scores)
+      return copy_levels<Shape>(stage, sources, levels, first, other, job * depth<T>, problem.width, aligned);
+    if (job < jobs.grads) {
+      const int column = (job - jobs.scores) * depth<T>;
+      copy_columns<Shape>(stage, sources.own_value, first, own_tokens, 0, column, problem.value_width, aligned);
+      copy_columns<Shape>(stage + other_offset, sources.other_value, other, Shape::other_tokens, 0, column,
+                          problem.value_width, aligned);
+      return;
+    }
+    const Rows<S>* rows = &sources.other_value;
+    int level = 0, begin = jobs.grads;
+    if (job >= jobs.values) {
+      begin = jobs.values;
+#pragma unroll
+      for (int l = 0; l + 1 < max_levels; ++l)
+        if (job >= jobs.ends[l]) level = l + 1, begin = jobs.ends[l];
+      rows = &sources.other[level];
+    }
+    copy_panel<Shape, padded>(stage, *rows, (other >> level) + (job - begin) * panel_rows,
+                              min(panel_rows, rows_in_tile(Shape::other_tokens, level)),
+                              job < jobs.values ? problem.value_width : problem.width, aligned);
   };
 
-  constexpr int value_chunks = !by_query && fine ? chunks : 1;
-  T sums0[fine ? chunks : 1][4][4] = {}, sums1[fine ? chunks : 1][2][4] = {}, sums2[chunks][1][4] = {};
-  T sums3[fine ? 1 : chunks][1][4] = {}, sums4[fine ? 1 : chunks][1][4] = {};
-  T value_sums[value_chunks][4][4] = {};
+  T sums0[is_fine ? 4 : 1][columns] = {}, sums1[is_fine ? 2 : 1][columns] = {}, sums2[1][columns] = {};
+  T sums_beyond[is_fine ? 1 : max_levels - 3][1][columns] = {};
+  T value_sums[has_values ? 4 : 1][columns] = {};
+  LevelScores<Shape> scores;
+  T grads[4][Shape::columns] = {};
 
-  const std::int64_t begin = !by_query && problem.causal ? first : 0;
-  const std::int64_t end = by_query && problem.causal ? min(length, first + tile) : length;
-  for (std::int64_t step = begin; step < end && first < length; step += tile) {
-    T scores[4][4] = {}, grads[4][4] = {};
-    add_scores<S>(scores, shared, problem, own, first, other, step, batch, head);
-    add_level<4>(grads, shared, own_value, first, other_value, step, 0, problem.value_width, T(1));
+  // A tile of other tokens must not begin inside a row of the coarsest level.
+  const int unit = levels > 7 ? Shape::other_tokens : own_tokens;
+  const std::int64_t begin = !by_query && problem.causal ? first / unit * unit : 0;
+  const std::int64_t end = first >= length ? 0 : by_query && problem.causal ? min(length, first + own_tokens) : length;
+  int job = 0, turn = 0;
+  std::int64_t other = begin;
+  if (other < end) start(0, other, memory);
+  while (other < end) {
+    const bool is_last = job + 1 == jobs.count;
+    const std::int64_t next = is_last ? other + Shape::other_tokens : other;
+    unsigned char* stage = memory + turn * stage_size;
+    turn ^= 1;
+    wait_for_copies();
     __syncthreads();
+    if (next < end) start(is_last ? 0 : job + 1, next, memory + turn * stage_size);
+
+    if (job < jobs.scores) {
+      scores.add(stage, levels, weights, scale);
+    } else if (job < jobs.grads) {
+      add_products<Shape>(grads, stage, stage + other_offset, 0);
+      if (job + 1 == jobs.grads) {
+        scores.combine(levels, weights, scale);
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
+        for (int i = 0; i < 4; ++i)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const std::int64_t a = first + 4 * y + i, b = step + 4 * x + j;
-        const std::int64_t query = by_query ? a : b, key = by_query ? b : a;
-        const bool counts = query < length && key < length && !(problem.causal && key > query);
-        scores[i][j] = counts ? natural_exp(scores[i][j] - lse[query]) : T(0);
-        tile_values[4 * x + j][4 * y + i] = scores[i][j];
-        grads[i][j] = counts ? scores[i][j] * (grads[i][j] - row_delta[query]) : T(0);
+          for (int j = 0; j < Shape::columns; ++j) {
+            const std::int64_t a = first + 4 * thread_y() + i, b = other + Shape::columns * thread_x() + j;
+            const std::int64_t query = by_query ? a : b, key = by_query ? b : a;
+            const bool counts = query < length && key < length && !(problem.causal && key > query);
+            const T p = counts ? natural_exp(scores.fine[i][j] - lse[query]) : T(0);
+            grads[i][j] = counts ? p * (grads[i][j] - row_delta[query]) : T(0);
+            scores.fine[i][j] = p;
+          }
       }
-    if constexpr (!by_query && fine)
-      add_gradient<4>(value_sums, shared, tile_values, other_value, step, 0, problem.value_width);
-    if constexpr (fine) {
-      __syncthreads();
+    }
+    if constexpr (has_values)
+      if (job >= jobs.grads && job < jobs.values) {
+        if (job == jobs.grads) tile.write(scores.fine);
+        add_outer<Shape, padded>(value_sums, tile, (job - jobs.grads) * panel_rows, stage, panel_rows);
+      }
+    if constexpr (is_fine) {
+      if (job >= jobs.values && job < jobs.ends[0]) {
+        if (job == jobs.values) tile.write(grads);
+        add_outer<Shape, padded>(sums0, tile, (job - jobs.values) * panel_rows, stage, panel_rows);
+      }
+      T pairs[2][Shape::columns / 2];
+      if (job >= jobs.ends[0] && job < jobs.ends[1]) {
+        pool(pairs, grads);
+        if (job == jobs.ends[0]) tile.write(pairs);
+        add_outer<Shape, padded>(sums1, tile, (job - jobs.ends[0]) * panel_rows, stage,
+                                 min(panel_rows, Shape::other_tokens / 2));
+      }
+      if (job >= jobs.ends[1] && job < jobs.ends[2]) {
+        T fours[1][Shape::columns / 4];
+        pool(pairs, grads);
+        pool(fours, pairs);
+        if (job == jobs.ends[1]) tile.write(fours);
+        add_outer<Shape, padded>(sums2, tile, (job - jobs.ends[1]) * panel_rows, stage,
+                                 min(panel_rows, Shape::other_tokens / 4));
+      }
+    } else if (job >= jobs.values) {
+      // All levels beyond 2 at the thread's own resolution: 16 cells of 4 × columns in a row.
+      if (job == jobs.values) {
+        T sum[1][1] = {};
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+#pragma unroll
+          for (int j = 0; j < Shape::columns; ++j) sum[0][0] += grads[i][j];
+        tile.write(sum);
+      }
+#pragma unroll
+      for (int level = 3; level < max_levels; ++level)
+        if (job >= jobs.ends[level - 1] && job < jobs.ends[level])
+          add_outer<Shape, padded>(sums_beyond[level - 3], tile, 0, stage, 16, level - (Shape::columns == 8 ? 3 : 2));
+    }
+    if (is_last) {
+      scores = {};
 #pragma unroll
       for (int i = 0; i < 4; ++i)
 #pragma unroll
-        for (int j = 0; j < 4; ++j) tile_values[4 * x + j][4 * y + i] = grads[i][j];
-      add_gradient<4>(sums0, shared, tile_values, other_rows(0), step, 0, problem.width);
-      __syncthreads();
-      T pairs[2][2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-#pragma unroll
-        for (int j = 0; j < 2; ++j)
-          pairs[i][j] = (grads[2 * i][2 * j] + grads[2 * i][2 * j + 1]) +
-                        (grads[2 * i + 1][2 * j] + grads[2 * i + 1][2 * j + 1]);
-      if (problem.levels > 1) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-#pragma unroll
-          for (int j = 0; j < 2; ++j) tile_values[2 * x + j][2 * y + i] = pairs[i][j];
-        add_gradient<2>(sums1, shared, tile_values, other_rows(1), step, 1, problem.width);
-      }
+        for (int j = 0; j < Shape::columns; ++j) grads[i][j] = 0;
     }
-    __syncthreads();
-    T sum = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) sum += (grads[i][0] + grads[i][1]) + (grads[i][2] + grads[i][3]);
-    tile_values[x][y] = sum;
-    const int level = fine ? 2 : base;
-    if (problem.levels > level) add_gradient<1>(sums2, shared, tile_values, other_rows(level), step, level, problem.width);
-    if constexpr (!fine) {
-      if (problem.levels > base + 1)
-        add_gradient<1>(sums3, shared, tile_values, other_rows(base + 1), step, base + 1, problem.width);
-      if (problem.levels > base + 2)
-        add_gradient<1>(sums4, shared, tile_values, other_rows(base + 2), step, base + 2, problem.width);
-    }
-    __syncthreads();
+    job = is_last ? 0 : job + 1;
+    other = next;
   }
 
-  const T* weights = static_cast<const T*>(problem.weights) + head * problem.levels;
+  wait_for_copies();
   const Array(&grad_own)[max_levels] = by_query ? problem.grad_q : problem.grad_k;
   const auto finish = [&](auto& sums, int level) {
-    if (level >= problem.levels) return;
-    if constexpr (!fine) sum_groups(sums, tile_values, 1 << (level - 2));
-    const Rows<S> rows = rows_of<S>(own[level], batch, head, level_rows(problem.length, level));
-    const T weight = weights[level] * T(problem.scale);
-    const T dot = write_gradient(sums, grad_own[level], rows, batch, head, first, level, problem.width, weight);
+    if (level >= levels) return;
+    const int group = level > 2 ? min(16, 1 << (level - 2)) : 1;
+    if constexpr (!is_fine) sum_groups<padded>(sums, reinterpret_cast<T*>(memory), group);
+    const T dot = write_gradient<padded, std::extent_v<std::remove_reference_t<decltype(sums)>>, S>(
+        sums, grad_own[level], own[level], batch, head, first >> level, level_rows(problem.length, level), group,
+        problem.width, weights[level] * scale, level > 6);
     if constexpr (by_query) {
-      const T total = sum_of_block(dot);
-      const std::int64_t tiles = (problem.length + tile - 1) / tile;
-      if (threadIdx.x == 0)
-        partials[(sequence * tiles + first / tile) * problem.levels + level] = total * T(problem.scale);
+      const T total = sum_of_block<Shape::threads>(dot);
+      const std::int64_t tiles = (problem.length + own_tokens - 1) / own_tokens;
+      if (threadIdx.x == 0) partials[(sequence * tiles + first / own_tokens) * levels + level] = total * scale;
     }
   };
-  if constexpr (fine) {
+  if constexpr (is_fine) {
     finish(sums0, 0);
     finish(sums1, 1);
     finish(sums2, 2);
-    if constexpr (!by_query) {
-      const Rows<S> values = rows_of<S>(problem.v, batch, head, problem.length);
-      write_gradient(value_sums, problem.grad_v, values, batch, head, first, 0, problem.value_width, T(1));
-    }
+    if constexpr (has_values)
+      write_gradient<padded, 4, S>(value_sums, problem.grad_v, problem.v, batch, head, first, problem.length, 1,
+                                   problem.value_width, T(1), false);
   } else {
-    finish(sums2, base);
-    finish(sums3, base + 1);
-    finish(sums4, base + 2);
+#pragma unroll
+    for (int level = 3; level < max_levels; ++level) finish(sums_beyond[level - 3], level);
   }
 }
 
-// Levels beyond 2 are added to, so they start at zero.
+// Level 7 is added to, so it starts at zero.
 template <class S>
 __global__ void zero_kernel(const __grid_constant__ Array array, std::int64_t rows, int heads, int width,
                             std::int64_t count) {
@@ -245,10 +311,23 @@ __global__ void weights_kernel(const __grid_constant__ AttentionBackward problem
                                std::int64_t tiles) {
   const int head = blockIdx.x, level = blockIdx.y;
   T sum = 0;
-  for (std::int64_t i = threadIdx.x; i < problem.batch * tiles; i += threads)
+  for (std::int64_t i = threadIdx.x; i < problem.batch * tiles; i += small_threads)
     sum += partials[((i / tiles * problem.heads + head) * tiles + i % tiles) * problem.levels + level];
-  sum = sum_of_block(sum);
+  sum = sum_of_block<small_threads>(sum);
   if (threadIdx.x == 0) static_cast<T*>(problem.grad_weights)[head * problem.levels + level] = sum;
+}
+
+template <class S, Part part, int padded>
+void start_sides(const AttentionBackward& problem, const Device& device, const Arithmetic<S>* delta,
+                 Arithmetic<S>* partials) {
+  using Shape = BackwardShape<S>;
+  const bool aligned = inputs_are_aligned<S>(problem) && is_aligned<S>(problem.grad_out);
+  const auto start = [&](auto kernel) {
+    launch(kernel, blocks_for(problem), Shape::threads, shared_bytes<Shape>(problem.levels), device.stream, problem,
+           delta, partials, aligned);
+  };
+  start(backward_kernel<S, Side::queries, part, padded>);
+  start(backward_kernel<S, Side::keys, part, padded>);
 }
 
 template <class S>
@@ -257,29 +336,27 @@ void start_backward(const AttentionBackward& problem, const Device& device, void
   T* delta = static_cast<T*>(workspace);
   const std::int64_t rows = problem.batch * problem.heads * problem.length;
   T* partials = delta + rows;
-  const auto blocks_of = [](std::int64_t items) { return dim3(static_cast<unsigned>(ceil_divide<std::int64_t>(items, threads))); };
-  launch(delta_kernel<S>, blocks_of(rows * 32), threads, 0, device.stream, problem, delta);
-  for (int level = 3; level < problem.levels; ++level)
+  const auto blocks_of = [](std::int64_t items) {
+    return dim3(static_cast<unsigned>(ceil_divide<std::int64_t>(items, small_threads)));
+  };
+  launch(delta_kernel<S>, blocks_of(rows * 32), small_threads, 0, device.stream, problem, delta);
+  if (constexpr int level = 7; problem.levels > level)
     for (const Array& array : {problem.grad_q[level], problem.grad_k[level]}) {
-      const std::int64_t level_length = ceil_divide<std::int64_t>(problem.length, std::int64_t(1) << level);
+      const std::int64_t level_length = level_rows(problem.length, level);
       const std::int64_t count = problem.batch * problem.heads * level_length * problem.width;
-      launch(zero_kernel<S>, blocks_of(count), threads, 0, device.stream, array, level_length, int(problem.heads),
-             problem.width, count);
+      launch(zero_kernel<S>, blocks_of(count), small_threads, 0, device.stream, array, level_length,
+             static_cast<int>(problem.heads), problem.width, count);
     }
-  for_chunks(std::max(problem.width, problem.value_width), [&](auto chunks) {
-    launch(backward_kernel<S, Side::queries, true, chunks>, blocks_for(problem), threads, sizeof(Shared<T>), device.stream, problem,
-           delta, partials, 0);
-    launch(backward_kernel<S, Side::keys, true, chunks>, blocks_for(problem), threads, sizeof(Shared<T>), device.stream, problem, delta,
-           partials, 0);
-    for (int base = 3; base < problem.levels; base += 3) {
-      launch(backward_kernel<S, Side::queries, false, chunks>, blocks_for(problem), threads, sizeof(Shared<T>), device.stream, problem,
-             delta, partials, base);
-      launch(backward_kernel<S, Side::keys, false, chunks>, blocks_for(problem), threads, sizeof(Shared<T>), device.stream, problem,
-             delta, partials, base);
-    }
-  });
-  launch(weights_kernel<T>, dim3(unsigned(problem.heads), problem.levels), threads, 0, device.stream, problem, partials,
-         tiles_of(problem));
+  const int width = std::max(problem.width, problem.value_width);
+  for_width(width, [&](auto padded) { start_sides<S, Part::fine, padded>(problem, device, delta, partials); });
+  if (problem.levels > 3) {
+    if (width <= 128)
+      start_sides<S, Part::coarse, 128>(problem, device, delta, partials);
+    else
+      start_sides<S, Part::coarse, 256>(problem, device, delta, partials);
+  }
+  launch(weights_kernel<T>, dim3(static_cast<unsigned>(problem.heads), problem.levels), small_threads, 0, device.stream,
+         problem, partials, tiles_of(problem));
 }
 
 }  // namespace hkt::kernels::cuda::plain

@@ -1,10 +1,14 @@
-// Tiles of 64 × 64 scores for the plain kernels, 256 threads each: thread (x, y) of 16 × 16 holds rows 4y to 4y + 3 and
-// columns 4x to 4x + 3. Those are exactly 2 × 2 scores of level 1 and one of level 2, so adding levels and summing
-// gradients over them needs no other thread; levels beyond 2 are computed at the resolution of level 2.
+// Tiles for the plain kernels: 64 own tokens as rows and 16 · columns other tokens, in the arithmetic T. Thread (x, y) holds
+// `rows` × `columns` neighbouring scores. Those are whole scores of the coarser levels (8 × 8 are 4 × 4 of level 1 and
+// 2 × 2 of level 2), so adding levels and summing gradients over them needs no other thread. The 16 threads of a row lie
+// in one warp: what they tell each other in shared memory needs no barrier of the block.
+//
+// Operands come to shared memory in two stages: while one is computed with, the next is copied.
 #pragma once
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <type_traits>
 
 #include "../element.h"
@@ -13,12 +17,76 @@
 
 namespace hkt::kernels::cuda::plain {
 
-inline constexpr int tile = 64;
-inline constexpr int threads = 256;
-inline constexpr int depth = 32;      // of the panels that a product reads from shared memory
-inline constexpr int pitch = 64 + 4;  // of a panel; the padding spreads the banks
+// What a kernel computes in: float32 for the small types.
+template <class S>
+using Arithmetic = std::conditional_t<std::is_same_v<S, double>, double, float>;
 
-// One sequence of one head of an array, stored as S; the kernels compute in T.
+inline constexpr int own_tokens = 64;
+inline constexpr int row_bytes = 64;           // of a row of own or other tokens in a stage
+inline constexpr int panel_bytes = 16 * 1024;  // of whole rows of other tokens in a stage
+template <class T>
+inline constexpr int lanes = 16 / sizeof(T);  // numbers that move at once
+template <class T>
+inline constexpr int depth = row_bytes / sizeof(T);  // columns of own and other tokens in a stage
+
+template <class T_, int rows_, int columns_>
+struct Shape {
+  using T = T_;
+  static constexpr int rows = rows_, columns = columns_;
+  static constexpr int threads = own_tokens / rows * 16;
+  static constexpr int other_tokens = 16 * columns;
+  static constexpr int tile_bytes = own_tokens * other_tokens * sizeof(T);
+};
+__device__ __forceinline__ int thread_x() { return threadIdx.x % 16; }
+__device__ __forceinline__ int thread_y() { return threadIdx.x / 16; }
+
+// Level l of `tokens` tokens begins at this row; it has tokens / 2^l of them, at least one.
+__host__ __device__ constexpr int level_base(int tokens, int level) { return 2 * tokens - ((2 * tokens) >> level); }
+__host__ __device__ constexpr int rows_in_tile(int tokens, int level) { return level > 6 ? 1 : tokens >> level; }
+__host__ __device__ constexpr std::int64_t level_rows(std::int64_t length, int level) {
+  return (length + (std::int64_t(1) << level) - 1) >> level;
+}
+
+// A block's shared memory: two stages, then a tile of probabilities or their gradients.
+template <class Shape>
+constexpr int stage_bytes(int levels) {
+  const int rows = (level_base(own_tokens, levels) + level_base(Shape::other_tokens, levels)) * row_bytes;
+  return rows < panel_bytes ? panel_bytes : (rows + 127) / 128 * 128;
+}
+template <class Shape>
+constexpr int shared_bytes(int levels) {
+  return 2 * stage_bytes<Shape>(levels) + Shape::tile_bytes;
+}
+
+__device__ __forceinline__ void load(float (&to)[2], const void* from) {
+  const float2 value = *static_cast<const float2*>(from);
+  to[0] = value.x, to[1] = value.y;
+}
+__device__ __forceinline__ void load(float (&to)[4], const void* from) {
+  const float4 value = *static_cast<const float4*>(from);
+  to[0] = value.x, to[1] = value.y, to[2] = value.z, to[3] = value.w;
+}
+__device__ __forceinline__ void load(double (&to)[2], const void* from) {
+  const double2 value = *static_cast<const double2*>(from);
+  to[0] = value.x, to[1] = value.y;
+}
+__device__ __forceinline__ void store_16(void* to, const float* from) {
+  *static_cast<float4*>(to) = {from[0], from[1], from[2], from[3]};
+}
+__device__ __forceinline__ void store_16(void* to, const double* from) {
+  *static_cast<double2*>(to) = {from[0], from[1]};
+}
+
+// Starts copying 16 bytes to shared memory, of which the last ones are zeros if `bytes` is less.
+__device__ __forceinline__ void copy_16(void* to, const void* from, int bytes) {
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
+      "l"(from), "r"(bytes)
+      : "memory");
+}
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// One sequence of one head of an array, stored as S, of which `count` rows are read.
 template <class S>
 struct Rows {
   const S* data;
@@ -30,117 +98,232 @@ __device__ Rows<S> rows_of(const Array& array, std::int64_t batch, std::int64_t 
   return {static_cast<const S*>(array.data) + batch * array.batch_stride + head * array.head_stride, array.row_stride,
           count};
 }
-__device__ inline std::int64_t level_rows(std::int64_t length, int level) {
-  return (length + (std::int64_t(1) << level) - 1) >> level;
+
+// Every array that a block reads by tiles, kept in shared memory.
+template <class S>
+struct Sources {
+  Rows<S> own[max_levels], other[max_levels], own_value, other_value;
+};
+template <class S>
+__device__ void find_sources(Sources<S>& sources, const AttentionForward& problem, const Array (&own)[max_levels],
+                             const Array (&other)[max_levels], const Array& own_value, const Array& other_value,
+                             std::int64_t batch, std::int64_t head, std::int64_t length) {
+  const int level = threadIdx.x;
+  if (level < problem.levels) {
+    sources.own[level] = rows_of<S>(own[level], batch, head, level_rows(length, level));
+    sources.other[level] = rows_of<S>(other[level], batch, head, level_rows(length, level));
+  }
+  if (level == 0) {
+    sources.own_value = rows_of<S>(own_value, batch, head, length);
+    sources.other_value = rows_of<S>(other_value, batch, head, length);
+  }
+  __syncthreads();
 }
 
-// How many rows of a level a tile has in shared memory, and which one row `r` of them is.
-__device__ inline int resolution(int level) { return level >= 2 ? tile / 4 : tile >> level; }
-__device__ inline std::int64_t level_row(std::int64_t first, int level, int r) {
-  return level <= 2 ? (first >> level) + r : ((first >> 2) + r) >> (level - 2);
-}
-
-// panel[k][r] = rows[level_row(first, level, r)][column + k]; zero outside.
-template <class S, class T>
-__device__ void load_transposed(T (*panel)[pitch], const Rows<S>& rows, std::int64_t first, int level, int column,
-                                int width) {
-  const int count = resolution(level);
-  for (int i = threadIdx.x; i < count * depth; i += threads) {
-    const int r = i / depth, k = i % depth;
-    const std::int64_t row = level_row(first, level, r);
-    const bool inside = row < rows.count && column + k < width;
-    panel[k][r] = inside ? static_cast<T>(rows.data[row * rows.stride + column + k]) : T(0);
+// Starts copying `count` rows from `first` on, `pieces` times 16 bytes of T of each from `column` on, to place(row, piece);
+// zeros outside. `aligned`: all 16-byte pieces of the array are.
+template <class T, int threads, int pieces, class S, class Place>
+__device__ __forceinline__ void copy_rows(const Rows<S>& rows, std::int64_t first, int count, int column, int width,
+                                          bool aligned, const Place& place) {
+  const int piece = threadIdx.x % pieces;
+  const int left = min(lanes<T>, width - column - lanes<T> * piece);
+  const std::int64_t last = left > 0 ? rows.count - first : 0;  // rows from here on are zeros
+  const S* from = rows.data + (first + threadIdx.x / pieces) * rows.stride + column + lanes<T> * piece;
+  for (int row = threadIdx.x / pieces; row < count; row += threads / pieces, from += threads / pieces * rows.stride) {
+    T* to = place(row, piece);
+    const bool inside = row < last;
+    if constexpr (std::is_same_v<S, T>) {
+      if (aligned) {
+        copy_16(to, inside ? from : rows.data, inside ? left * static_cast<int>(sizeof(T)) : 0);
+        continue;
+      }
+    }
+#pragma unroll
+    for (int lane = 0; lane < lanes<T>; ++lane) to[lane] = inside && lane < left ? static_cast<T>(from[lane]) : T(0);
   }
 }
 
-// panel[k][c] = rows[level_row(first, level, r + k)][column + c]; zero outside.
-template <class S, class T>
-__device__ void load_straight(T (*panel)[pitch], const Rows<S>& rows, std::int64_t first, int level, int r, int column,
-                              int width) {
-  for (int i = threadIdx.x; i < depth * tile; i += threads) {
-    const int k = i / tile, c = i % tile;
-    const std::int64_t row = level_row(first, level, r + k);
-    const bool inside = r + k < resolution(level) && row < rows.count && column + c < width;
-    panel[k][c] = inside ? static_cast<T>(rows.data[row * rows.stride + column + c]) : T(0);
+// Where a 16-byte piece of a row of a level lies in a stage. Threads side by side read rows that are 8 tokens apart:
+// pieces change places so that those lie in different banks.
+__device__ __forceinline__ int piece_offset(int base, int row, int level, int piece) {
+  const int key = ((row << min(level, 3)) >> 3) & 7;
+  return ((base + row) >> 1) * (2 * row_bytes) + (((((base + row) & 1) << 2) + piece) ^ key) * 16;
+}
+
+// Starts copying `depth` columns of `tokens` tokens of one level.
+template <class Shape, class S>
+__device__ __forceinline__ void copy_columns(unsigned char* to, const Rows<S>& rows, std::int64_t first, int tokens,
+                                             int level, int column, int width, bool aligned) {
+  using T = typename Shape::T;
+  const int base = level_base(tokens, level);
+  copy_rows<T, Shape::threads, row_bytes / 16>(
+      rows, first >> level, rows_in_tile(tokens, level), column, width, aligned,
+      [&](int row, int piece) { return reinterpret_cast<T*>(to + piece_offset(base, row, level, piece)); });
+}
+
+// Whole rows of `padded` numbers that a stage takes.
+template <class Shape, int padded>
+inline constexpr int panel_rows_of =
+    std::min(panel_bytes / padded / static_cast<int>(sizeof(typename Shape::T)), Shape::other_tokens);
+
+// Starts copying `count` whole rows as [count][padded].
+template <class Shape, int padded, class S>
+__device__ __forceinline__ void copy_panel(unsigned char* to, const Rows<S>& rows, std::int64_t first, int count,
+                                           int width, bool aligned) {
+  using T = typename Shape::T;
+  copy_rows<T, Shape::threads, padded / lanes<T>>(rows, first, count, 0, width, aligned, [&](int row, int piece) {
+    return reinterpret_cast<T*>(to) + row * padded + lanes<T> * piece;
+  });
+}
+
+// A thread's `count` neighbouring rows of a level in a stage; they have places in common, as they lie in the same 8 tokens.
+struct ThreadRows {
+  const unsigned char* rows;
+  int first_piece;
+
+  __device__ __forceinline__ ThreadRows(const unsigned char* stage, int base, int row, int level)
+      : rows(stage + ((base + row) >> 1) * (2 * row_bytes)), first_piece(piece_offset(base, row, level, 0) % 128) {}
+  template <class T>
+  __device__ __forceinline__ void load_piece(T (&to)[lanes<T>], int row, int piece) const {
+    load(to, rows + row / 2 * (2 * row_bytes) + (first_piece ^ (row % 2 * row_bytes) ^ (piece * 16)));
+  }
+};
+
+// sums[i][j] += Σ_k own[row i of y][k] · other[row j of x][k] for one level, over the columns of a stage.
+template <class Shape, int rows, int columns>
+__device__ __forceinline__ void add_products(typename Shape::T (&sums)[rows][columns], const unsigned char* own,
+                                             const unsigned char* other, int level) {
+  using T = typename Shape::T;
+  const ThreadRows own_rows(own, level_base(own_tokens, level), (Shape::rows * thread_y()) >> level, level);
+  const ThreadRows other_rows(other, level_base(Shape::other_tokens, level), (Shape::columns * thread_x()) >> level,
+                              level);
+#pragma unroll 1
+  for (int piece = 0; piece < row_bytes / 16; ++piece) {
+    T right[columns][lanes<T>];
+#pragma unroll
+    for (int j = 0; j < columns; ++j) other_rows.load_piece(right[j], j, piece);
+#pragma unroll
+    for (int i = 0; i < rows; ++i) {
+      T left[lanes<T>];
+      own_rows.load_piece(left, i, piece);
+#pragma unroll
+      for (int lane = 0; lane < lanes<T>; ++lane)
+#pragma unroll
+        for (int j = 0; j < columns; ++j) sums[i][j] += left[lane] * right[j][lane];
+    }
   }
 }
 
-// sums[i][j] += Σ_k a[k][rows · y + i] · b[k][columns · x + j]
-template <int rows, int columns, class T>
-__device__ void add_product(T (&sums)[rows][columns], const T (*a)[pitch], const T (*b)[pitch], int count) {
-  const int x = threadIdx.x % 16, y = threadIdx.x / 16;
-#pragma unroll 4
-  for (int k = 0; k < count; ++k) {
-    T left[rows], right[columns];
-#pragma unroll
-    for (int i = 0; i < rows; ++i) left[i] = a[k][rows * y + i];
-#pragma unroll
-    for (int j = 0; j < columns; ++j) right[j] = b[k][columns * x + j];
+// The scores of a thread, level by level as long as their columns come in; those of levels beyond 2 are one number.
+template <class Shape>
+struct LevelScores {
+  using T = typename Shape::T;
+  static constexpr int rows = Shape::rows, columns = Shape::columns;
+  T fine[rows][columns] = {}, pairs[rows / 2][columns / 2] = {}, fours[rows / 4][columns / 4] = {}, rest = 0;
+
+  // weights: of the levels, with the scale in them.
+  __device__ __forceinline__ void add(const unsigned char* stage, int levels, const T* weights, T scale) {
+    const unsigned char* other = stage + level_base(own_tokens, levels) * row_bytes;
+    add_products<Shape>(fine, stage, other, 0);
+    if (levels > 1) add_products<Shape>(pairs, stage, other, 1);
+    if (levels > 2) add_products<Shape>(fours, stage, other, 2);
+    for (int level = 3; level < levels; ++level) {
+      T sum[1][1] = {};
+      add_products<Shape>(sum, stage, other, level);
+      rest += weights[level] * scale * sum[0][0];
+    }
+  }
+  // Σ of the levels by their weights, in `fine`.
+  __device__ __forceinline__ void combine(int levels, const T* weights, T scale) {
+    const T weight0 = weights[0] * scale;
+    const T weight1 = levels > 1 ? weights[1] * scale : T(0), weight2 = levels > 2 ? weights[2] * scale : T(0);
 #pragma unroll
     for (int i = 0; i < rows; ++i)
 #pragma unroll
-      for (int j = 0; j < columns; ++j) sums[i][j] += left[i] * right[j];
+      for (int j = 0; j < columns; ++j)
+        fine[i][j] = weight0 * fine[i][j] + (weight1 * pairs[i / 2][j / 2] + (weight2 * fours[i / 4][j / 4] + rest));
   }
-}
-
-// What a kernel computes in: float32 for the small types.
-template <class S>
-using Arithmetic = std::conditional_t<std::is_same_v<S, double>, double, float>;
-
-template <class T>
-struct Panels {
-  T a[depth][pitch];
-  T b[depth][pitch];
 };
 
-// What a block keeps in shared memory.
-template <class T>
-struct Shared {
-  Panels<T> panels;
-  T values[tile][pitch];  // probabilities or their gradients as [column][row]
+// Starts copying `depth` columns of all levels of both sides, for LevelScores::add.
+template <class Shape, class S>
+__device__ __forceinline__ void copy_levels(unsigned char* stage, const Sources<S>& sources, int levels,
+                                            std::int64_t first_own, std::int64_t first_other, int column, int width,
+                                            bool aligned) {
+  unsigned char* other = stage + level_base(own_tokens, levels) * row_bytes;
+  for (int level = 0; level < levels; ++level) {
+    copy_columns<Shape>(stage, sources.own[level], first_own, own_tokens, level, column, width, aligned);
+    copy_columns<Shape>(other, sources.other[level], first_other, Shape::other_tokens, level, column, width, aligned);
+  }
+}
+
+// The tile of probabilities or their gradients, [own][other], which only threads of the same row write and read.
+template <class Shape>
+struct Tile {
+  using T = typename Shape::T;
+  unsigned char* bytes;
+
+  __device__ __forceinline__ T* piece(int row, int number) const {
+    const int swapped = number ^ ((number >> 3) & 1) ^ ((thread_y() & 1) << 2);
+    return reinterpret_cast<T*>(bytes + (row * (Shape::other_tokens / lanes<T>)+swapped) * 16);
+  }
+  // Scores of any level, `columns` beside each other.
+  template <int rows, int columns>
+  __device__ __forceinline__ void write(const T (&values)[rows][columns]) const {
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < rows; ++i)
+      if constexpr (columns % lanes<T> == 0) {
+#pragma unroll
+        for (int j = 0; j < columns; j += lanes<T>)
+          store_16(piece(rows * thread_y() + i, (columns * thread_x() + j) / lanes<T>), &values[i][j]);
+      } else {
+#pragma unroll
+        for (int j = 0; j < columns; ++j) {
+          const int column = columns * thread_x() + j;
+          piece(rows * thread_y() + i, column / lanes<T>)[column % lanes<T>] = values[i][j];
+        }
+      }
+    __syncwarp();
+  }
 };
-template <class T>
-__device__ Shared<T>& shared_memory() {
-  extern __shared__ __align__(16) unsigned char bytes[];
-  return *reinterpret_cast<Shared<T>*>(bytes);
+
+// Columns that a thread has of rows of `padded` numbers: neighbours as far as they move at once.
+template <class T, int padded>
+inline constexpr int together = padded / 16 < lanes<T> ? padded / 16 : lanes<T>;
+template <class T, int padded>
+__device__ __forceinline__ int column_of(int j) {
+  constexpr int n = together<T, padded>;
+  return j / n * (16 * n) + n * thread_x() + j % n;
 }
 
-// scores[i][j] of one level between two tiles, spread over the thread's 4 × 4 places times `weight`.
-template <int size, class S, class T>
-__device__ void add_level(T (&scores)[4][4], Panels<T>& shared, const Rows<S>& a, std::int64_t first_a,
-                          const Rows<S>& b, std::int64_t first_b, int level, int width, T weight) {
-  T sums[size][size] = {};
-  for (int column = 0; column < width; column += depth) {
-    __syncthreads();
-    load_transposed(shared.a, a, first_a, level, column, width);
-    load_transposed(shared.b, b, first_b, level, column, width);
-    __syncthreads();
-    add_product(sums, shared.a, shared.b, min(depth, width - column));
-  }
+// sums[i][j] += Σ_k tile[row i of y][first + k] · panel[k >> shift][column_of(j)] for k below `count`.
+template <class Shape, int padded, int rows>
+__device__ __forceinline__ void add_outer(typename Shape::T (&sums)[rows][padded / 16], Tile<Shape> tile, int first,
+                                          const unsigned char* panel, int count, int shift = 0) {
+  using T = typename Shape::T;
+  constexpr int n = together<T, padded>, columns = padded / 16, at_once = columns < 8 ? columns : 8;
+  const T* right_rows = reinterpret_cast<const T*>(panel) + n * thread_x();
+#pragma unroll 1
+  for (int k = 0; k < count; k += lanes<T>)
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
+    for (int begin = 0; begin < columns; begin += at_once) {
+      T right[lanes<T>][at_once / n][n];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) scores[i][j] += weight * sums[i * size / 4][j * size / 4];
-}
-
-// Σ_l weights[l] · <a(l), b(l)> for the tile at rows first_a of a and first_b of b.
-template <class S, class T>
-__device__ void add_scores(T (&scores)[4][4], Panels<T>& shared, const AttentionForward& problem,
-                           const Array (&a)[max_levels], std::int64_t first_a, const Array (&b)[max_levels],
-                           std::int64_t first_b, std::int64_t batch, std::int64_t head) {
-  const T* weights = static_cast<const T*>(problem.weights) + head * problem.levels;
-  for (int level = 0; level < problem.levels; ++level) {
-    const std::int64_t count = level_rows(problem.length, level);
-    const Rows<S> rows_a = rows_of<S>(a[level], batch, head, count);
-    const Rows<S> rows_b = rows_of<S>(b[level], batch, head, count);
-    const T weight = weights[level] * T(problem.scale);
-    if (level == 0)
-      add_level<4>(scores, shared, rows_a, first_a, rows_b, first_b, level, problem.width, weight);
-    else if (level == 1)
-      add_level<2>(scores, shared, rows_a, first_a, rows_b, first_b, level, problem.width, weight);
-    else
-      add_level<1>(scores, shared, rows_a, first_a, rows_b, first_b, level, problem.width, weight);
-  }
+      for (int lane = 0; lane < lanes<T>; ++lane)
+#pragma unroll
+        for (int j = 0; j < at_once / n; ++j)
+          load(right[lane][j], right_rows + ((k + lane) >> shift) * padded + (begin / n + j) * 16 * n);
+#pragma unroll
+      for (int i = 0; i < rows; ++i) {
+        T left[lanes<T>];
+        load(left, tile.piece(rows * thread_y() + i, (first + k) / lanes<T>));
+#pragma unroll
+        for (int lane = 0; lane < lanes<T>; ++lane)
+#pragma unroll
+          for (int j = 0; j < at_once; ++j) sums[i][begin + j] += left[lane] * right[lane][j / n][j % n];
+      }
+    }
 }
 
 __device__ inline std::int64_t valid_length(const AttentionForward& problem, std::int64_t batch) {
@@ -149,7 +332,7 @@ __device__ inline std::int64_t valid_length(const AttentionForward& problem, std
   return length < 0 ? 0 : length > problem.length ? problem.length : length;
 }
 
-// Sums over the 16 threads that share rows, or columns x of them; every one of them gets it.
+// Over the 16 threads that share rows; every one of them gets it.
 template <class T>
 __device__ T sum_of_row(T value) {
 #pragma unroll
@@ -166,25 +349,46 @@ __device__ T max_of_row(T value) {
 __device__ inline float natural_exp(float x) { return __expf(x); }
 __device__ inline double natural_exp(double x) { return exp(x); }
 
-// A block works on one tile of one head of one sequence: blockIdx.x counts them all, tiles fastest.
+// A block works on one tile of one head of one sequence: blockIdx.x counts them all, tiles fastest, those with the most to
+// do first.
 struct Place {
   std::int64_t first, head, batch;
 };
-__device__ inline Place place_of_block(const AttentionForward& problem) {
-  const std::int64_t tiles = (problem.length + tile - 1) / tile;
-  const std::int64_t all = blockIdx.x;
-  return {all % tiles * tile, all / tiles % problem.heads, all / tiles / problem.heads};
+__device__ inline Place place_of_block(const AttentionForward& problem, bool last_first) {
+  const std::int64_t tiles = (problem.length + own_tokens - 1) / own_tokens;
+  const std::int64_t all = blockIdx.x, tile = all % tiles;
+  return {(last_first ? tiles - 1 - tile : tile) * own_tokens, all / tiles % problem.heads,
+          all / tiles / problem.heads};
+}
+inline std::int64_t tiles_of(const AttentionForward& problem) {
+  return ceil_divide<std::int64_t>(problem.length, own_tokens);
 }
 inline dim3 blocks_for(const AttentionForward& problem) {
-  return dim3(static_cast<unsigned>(problem.batch * problem.heads * ceil_divide<std::int64_t>(problem.length, tile)));
+  return dim3(static_cast<unsigned>(problem.batch * problem.heads * tiles_of(problem)));
 }
 
-// kernel<chunks> for the number of 64-column chunks that `width` takes.
-template <class Launch>
-void for_chunks(int width, const Launch& start) {
-  if (width <= tile) return start(std::integral_constant<int, 1>{});
-  if (width <= 2 * tile) return start(std::integral_constant<int, 2>{});
-  start(std::integral_constant<int, 4>{});
+// Whether all rows can be read in pieces of 16 bytes.
+template <class S>
+bool is_aligned(const Array& array) {
+  constexpr int n = lanes<S>;
+  return reinterpret_cast<std::uintptr_t>(array.data) % 16 == 0 && array.batch_stride % n == 0 &&
+         array.head_stride % n == 0 && array.row_stride % n == 0;
+}
+template <class S>
+bool inputs_are_aligned(const AttentionForward& problem) {
+  bool aligned = is_aligned<S>(problem.v);
+  for (int level = 0; level < problem.levels; ++level)
+    aligned = aligned && is_aligned<S>(problem.q[level]) && is_aligned<S>(problem.k[level]);
+  return aligned;
+}
+
+// start(padded) with the width rounded up to one that there is a kernel for.
+template <class Start>
+void for_width(int width, const Start& start) {
+  if (width <= 32) return start(std::integral_constant<int, 32>{});
+  if (width <= 64) return start(std::integral_constant<int, 64>{});
+  if (width <= 128) return start(std::integral_constant<int, 128>{});
+  start(std::integral_constant<int, 256>{});
 }
 
 }  // namespace hkt::kernels::cuda::plain

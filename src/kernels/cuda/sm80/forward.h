@@ -6,179 +6,238 @@
 
 namespace hkt::kernels::cuda::sm80 {
 
-// Running softmax of one row: largest score (base 2) and total.
+// Scores of a thread for one step, by parity of the query: rows `first_row` + parity + 16 · half of the tile.
+inline constexpr int forward_blocks = forward_tile::keys / 8;
+using Scores = float[2][forward_blocks][4];
+__device__ __forceinline__ int first_row() { return 32 * (threadIdx.x / 32) + 2 * (threadIdx.x % 32 / 4); }
+
+// The running softmax of four rows, by parity and half. Probabilities are taken relative to `base`, a score (in base 2)
+// that was the largest when it was chosen. It is chosen anew only when scores exceed it by so much that probabilities
+// could overflow: seldom, so that the products summed so far need not be scaled at every step. `total` is over the
+// thread's own columns.
 struct Softmax {
-  float largest, total;
+  static constexpr float headroom = 8;
+  float base[2][2], total[2][2];
 };
+
+// scores: the products of level 0 become scores relative to the rows' base.
+__device__ __forceinline__ void combine_levels(Scores& scores, const float (&coarse)[forward_blocks / 2][4],
+                                               float weight, const Softmax& softmax) {
+#pragma unroll
+  for (int parity = 0; parity < 2; ++parity)
+#pragma unroll
+    for (int n = 0; n < forward_blocks; ++n)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float shift = coarse_of(coarse, n, half) - softmax.base[parity][half];
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) scores[parity][n][i] = fmaf(scores[parity][n][i], weight, shift);
+      }
+}
+
+// -infinity for keys from `key_count` on (counted from the first key of the step), and for those after the query if
+// `causal`; `distance`: from the first key to the first query of the tile.
+__device__ __forceinline__ void mask_scores(Scores& scores, int key_count, bool causal, int distance) {
+#pragma unroll
+  for (int parity = 0; parity < 2; ++parity)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_row() + parity + 16 * half;
+      const int limit = (causal ? min(key_count, distance + row + 1) : key_count) - 2 * (threadIdx.x % 4);
+#pragma unroll
+      for (int n = 0; n < forward_blocks; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if (8 * n + i >= limit) scores[parity][n][2 * half + i] = -INFINITY;
+    }
+}
+
+// Scores to probabilities. At the first step, and when a score exceeds its base by too much, takes a new base for all rows
+// of the warp and scales what was summed relative to the old one.
+template <int out_blocks>
+__device__ __forceinline__ void take_softmax(Scores& scores, Softmax& softmax, float (&out)[2][out_blocks][4],
+                                             bool is_first) {
+  float largest[2][2];
+#pragma unroll
+  for (int parity = 0; parity < 2; ++parity)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float& value = largest[parity][half];
+      value = scores[parity][0][2 * half];
+#pragma unroll
+      for (int n = 0; n < forward_blocks; ++n)
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) value = fmaxf(value, scores[parity][n][i]);
+    }
+  const float all = fmaxf(fmaxf(largest[0][0], largest[0][1]), fmaxf(largest[1][0], largest[1][1]));
+  if (is_first || __any_sync(~0u, all > Softmax::headroom)) {
+#pragma unroll
+    for (int parity = 0; parity < 2; ++parity)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float rise = largest[parity][half];
+        rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 1));
+        rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 2));
+        if (!is_first) rise = fmaxf(rise, 0);
+        const float shrink = is_first ? 0 : exp2_fast(-rise);
+        softmax.base[parity][half] += rise;
+        softmax.total[parity][half] *= shrink;
+#pragma unroll
+        for (int n = 0; n < forward_blocks; ++n)
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) scores[parity][n][i] -= rise;
+#pragma unroll
+        for (int n = 0; n < out_blocks; ++n)
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) out[parity][n][i] *= shrink;
+      }
+  }
+#pragma unroll
+  for (int parity = 0; parity < 2; ++parity)
+#pragma unroll
+    for (int n = 0; n < forward_blocks; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scores[parity][n][i] = exp2_fast(scores[parity][n][i]);
+        softmax.total[parity][i / 2] += scores[parity][n][i];
+      }
+}
+
+// out += probabilities · values; the lane: of the values' first 16 rows and 16 columns.
+template <class T, int width>
+__device__ __forceinline__ void add_values(float (&out)[2][width / 8][4], const Scores& scores, Lane<width> values) {
+#pragma unroll
+  for (int step = 0; step < forward_tile::keys / 16; ++step) {
+    std::uint32_t p[2][4];
+#pragma unroll
+    for (int parity = 0; parity < 2; ++parity)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float(&block)[4] = scores[parity][2 * step + i / 2];
+        p[parity][i] = pack<T>(block[i % 2 * 2], block[i % 2 * 2 + 1]);
+      }
+#pragma unroll
+    for (int n = 0; n < width / 8; n += 2) {
+      std::uint32_t b[4];
+      load_transposed(b, values.at(16 * step, n));
+#pragma unroll
+      for (int parity = 0; parity < 2; ++parity) {
+        multiply<T>(out[parity][n], p[parity], b[0], b[1]);
+        multiply<T>(out[parity][n + 1], p[parity], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// Writes a warp's 32 rows of the result through shared memory, in whole 16 bytes, and lse.
+template <class T, int width>
+__device__ __forceinline__ void write_result(const AttentionForward& problem, const Place& place,
+                                             const float (&out)[2][width / 8][4], const Softmax& softmax,
+                                             Swizzled<width> scratch) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  float* lse = static_cast<float*>(problem.lse) + (place.batch * problem.heads + place.head) * problem.length;
+#pragma unroll
+  for (int parity = 0; parity < 2; ++parity)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float total = softmax.total[parity][half];
+      total += __shfl_xor_sync(~0u, total, 1);
+      total += __shfl_xor_sync(~0u, total, 2);
+      const int row = first_row() + parity + 16 * half;
+      const bool valid = place.first + row < place.length;
+      const float factor = valid ? 1 / total : 0;
+      if (lane % 4 == 0 && place.first + row < problem.length)
+        lse[place.first + row] = valid ? (softmax.base[parity][half] + log2f(total)) * ln_2 : -INFINITY;
+#pragma unroll
+      for (int n = 0; n < width / 8; ++n) {
+        const float(&block)[4] = out[parity][n];
+        store_4(scratch.at(row, n) + 4 * (lane % 4),
+                valid ? pack<T>(block[2 * half] * factor, block[2 * half + 1] * factor) : 0);
+      }
+    }
+  __syncwarp();
+  T* result = rows_of<T>(problem.out, place);
+  for (int i = lane; i < 32 * (width / 8); i += 32) {
+    const int row = 32 * warp + i / (width / 8), chunk = i % (width / 8);
+    if (place.first + row >= problem.length || 8 * chunk >= problem.value_width) continue;
+    *reinterpret_cast<uint4*>(result + (place.first + row) * problem.out.row_stride + 8 * chunk) =
+        load_16(scratch.at(row, chunk));
+  }
+}
 
 template <class T, int width>
 __global__ void __launch_bounds__(forward_tile::threads)
     forward_kernel(const __grid_constant__ AttentionForward problem) {
   using namespace forward_tile;
-  constexpr int blocks = keys / 8;
+  const int levels = problem.levels;
   extern __shared__ __align__(1024) unsigned char memory[];
   const Swizzled<width> q{static_cast<std::uint32_t>(__cvta_generic_to_shared(memory))};
-  const Swizzled<width> k = q.from_row(level_base(queries, problem.levels));
-  const Swizzled<width> v = k.from_row(level_base(keys, problem.levels));
+  const Swizzled<width> k = q.from_row(level_base(queries, levels));
+  const Swizzled<width> v = k.from_row(level_base(keys, levels));
+  Source<T>* sources = reinterpret_cast<Source<T>*>(memory + (v.from_row(keys).base - q.base));  // of k and v
 
   const std::int64_t tiles = (problem.length + queries - 1) / queries;
   const std::int64_t head = blockIdx.x / tiles % problem.heads, batch = blockIdx.x / tiles / problem.heads;
   std::int64_t index = blockIdx.x % tiles;
   if (problem.causal) index = tiles - 1 - index;  // long rows first
-  std::int64_t length = problem.length;
-  if (problem.lengths) length = max(std::int64_t(0), min(length, problem.lengths[batch]));
-  const Place place{index * queries, head, batch, length};
-  const float* weights = static_cast<const float*>(problem.weights) + head * problem.levels;
+  const Place place{index * queries, head, batch, valid_length(problem, batch)};
+  const float* weights = static_cast<const float*>(problem.weights) + head * levels;
   const float unit = static_cast<float>(problem.scale) * log2_e;
 
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int first_row = 32 * warp + 2 * (lane / 4);  // of the tile; + parity, + 16 for the fragment's second half
+  const int warp = threadIdx.x / 32;
+  const Lane<width> q_lanes[2] = {{q, 32 * warp + 2 * left_row(), left_chunk()},
+                                  {q, 32 * warp + 2 * left_row() + 1, left_chunk()}};
+  const Lane<width> k_lane(k, 8 * right_block() + right_row(), right_chunk());
+  const Lane<width> v_lane(v, 8 * right_chunk() + right_row(), right_block());
   float out[2][width / 8][4] = {};
-  Softmax rows[2][2];  // by parity and half
-#pragma unroll
-  for (int i = 0; i < 4; ++i) rows[i / 2][i % 2] = {-INFINITY, 0};
+  Softmax softmax = {};
 
   const auto copy_keys = [&](std::int64_t key) {
-    copy_levels<T, width, threads>(k, problem.k, place, key, problem.length, problem.levels, keys, problem.width);
+    copy_levels<T, width, threads>(k, sources, key, problem.length, levels, keys, problem.width);
     commit_copies();
   };
-  std::int64_t end = place.first < length ? length : 0;
+  std::int64_t end = place.first < place.length ? place.length : 0;
   if (problem.causal) end = min(end, place.first + queries);
   if (end > 0) {
-    copy_levels<T, width, threads>(q, problem.q, place, place.first, problem.length, problem.levels, queries,
-                                   problem.width);
+    find_sources(sources, problem.q, problem.v, levels, place);
+    __syncthreads();
+    copy_levels<T, width, threads>(q, sources, place.first, problem.length, levels, queries, problem.width);
+    __syncthreads();
+    find_sources(sources, problem.k, problem.v, levels, place);
+    __syncthreads();
     copy_keys(0);
   }
   for (std::int64_t key = 0; key < end; key += keys) {
     wait_copies<0>();
     __syncthreads();
-    copy_rows<T, width, threads>(v, 0, rows_of<T>(problem.v, place), problem.v.row_stride, key, problem.length, keys,
-                                 problem.value_width);
+    copy_rows<T, width, threads>(v, 0, sources[levels], key, problem.length, keys, problem.value_width);
     commit_copies();
 
-    float coarse[blocks / 2][4] = {}, scores[2][blocks][4] = {};
-    for (int level = problem.levels - 1; level > 0; --level) {
-      float sums[blocks / 2][4] = {};
-      add_coarse<T, width>(sums, q, level_base(queries, level), 16 * warp, k, level_base(keys, level), 0, level);
+    float coarse[forward_blocks / 2][4] = {};
+    Scores scores;
+    for (int level = levels - 1; level > 0; --level) {
+      float sums[forward_blocks / 2][4];
+      coarse_scores<T, width>(sums, q, level_base(queries, level), 16 * warp, k, level_base(keys, level), 0, level);
       const float weight = weights[level] * unit;
 #pragma unroll
-      for (int n = 0; n < blocks / 2; ++n)
+      for (int n = 0; n < forward_blocks / 2; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) coarse[n][i] += weight * sums[n][i];
     }
-    add_fine<T, width>(scores, q, 32 * warp, k, 0);
-    const float weight = weights[0] * unit;
-#pragma unroll
-    for (int parity = 0; parity < 2; ++parity)
-#pragma unroll
-      for (int n = 0; n < blocks; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          scores[parity][n][i] = fmaf(scores[parity][n][i], weight, coarse_of(coarse, n, i / 2));
-
-    if (key + keys > length || (problem.causal && key + keys > place.first + 32 * warp)) {
-#pragma unroll
-      for (int parity = 0; parity < 2; ++parity)
-#pragma unroll
-        for (int n = 0; n < blocks; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const std::int64_t row = place.first + first_row + parity + 16 * (i / 2);
-            const std::int64_t column = key + 8 * n + 2 * (lane % 4) + i % 2;
-            if (column >= length || (problem.causal && column > row)) scores[parity][n][i] = -INFINITY;
-          }
-    }
+    fine_scores<T, true, width>(scores, q_lanes, k_lane);
+    combine_levels(scores, coarse, weights[0] * unit, softmax);
+    if (key + keys > place.length || (problem.causal && key + keys > place.first + 32 * warp))
+      mask_scores(scores, static_cast<int>(min(std::int64_t(keys), place.length - key)), problem.causal,
+                  static_cast<int>(place.first - key));
 
     wait_copies<0>();
     __syncthreads();
     if (key + keys < end) copy_keys(key + keys);
-
-#pragma unroll
-    for (int parity = 0; parity < 2; ++parity) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        Softmax& row = rows[parity][half];
-        float largest = row.largest;
-#pragma unroll
-        for (int n = 0; n < blocks; ++n)
-          largest = fmaxf(largest, fmaxf(scores[parity][n][2 * half], scores[parity][n][2 * half + 1]));
-        largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
-        largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
-        const float base = largest == -INFINITY ? 0 : largest;
-        const float shrink = exp2_fast(row.largest - base);
-        row.largest = largest;
-        float total = row.total * shrink;
-#pragma unroll
-        for (int n = 0; n < blocks; ++n)
-#pragma unroll
-          for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            scores[parity][n][i] = exp2_fast(scores[parity][n][i] - base);
-            total += scores[parity][n][i];
-          }
-        row.total = total;
-#pragma unroll
-        for (int n = 0; n < width / 8; ++n) {
-          out[parity][n][2 * half] *= shrink;
-          out[parity][n][2 * half + 1] *= shrink;
-        }
-      }
-    }
-#pragma unroll
-    for (int step = 0; step < keys / 16; ++step) {
-      std::uint32_t p[2][4];
-#pragma unroll
-      for (int parity = 0; parity < 2; ++parity)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          p[parity][i] = pack<T>(scores[parity][2 * step + i / 2][i % 2 * 2], scores[parity][2 * step + i / 2][i % 2 * 2 + 1]);
-#pragma unroll
-      for (int n = 0; n < width / 8; n += 2) {
-        std::uint32_t b[4];
-        load_transposed(b, v.at(16 * step + 8 * right_chunk() + right_row(), n + right_block()));
-#pragma unroll
-        for (int parity = 0; parity < 2; ++parity) {
-          multiply<T>(out[parity][n], p[parity], b[0], b[1]);
-          multiply<T>(out[parity][n + 1], p[parity], b[2], b[3]);
-        }
-      }
-    }
+    take_softmax(scores, softmax, out, key == 0);
+    add_values<T, width>(out, scores, v_lane);
   }
-
-  // Out through shared memory, where each warp has its rows of q no longer needed, in whole 16 bytes.
-  __syncwarp();
-  float* lse = static_cast<float*>(problem.lse) + (batch * problem.heads + head) * problem.length;
-#pragma unroll
-  for (int parity = 0; parity < 2; ++parity)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const Softmax& softmax = rows[parity][half];
-      float total = softmax.total;
-      total += __shfl_xor_sync(~0u, total, 1);
-      total += __shfl_xor_sync(~0u, total, 2);
-      const int row = first_row + parity + 16 * half;
-      const bool valid = place.first + row < length;
-      const float factor = valid ? 1 / total : 0;
-      if (lane % 4 == 0 && place.first + row < problem.length)
-        lse[place.first + row] = valid ? (softmax.largest + log2f(total)) * ln_2 : -INFINITY;
-#pragma unroll
-      for (int n = 0; n < width / 8; ++n) {
-        const std::uint32_t pair =
-            valid ? pack<T>(out[parity][n][2 * half] * factor, out[parity][n][2 * half + 1] * factor) : 0;
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(q.at(row, n) + 4 * (lane % 4)), "r"(pair) : "memory");
-      }
-    }
-  __syncwarp();
-  T* result = static_cast<T*>(problem.out.data) + batch * problem.out.batch_stride + head * problem.out.head_stride;
-  for (int i = lane; i < 32 * (width / 8); i += 32) {
-    const int row = 32 * warp + i / (width / 8), chunk = i % (width / 8);
-    if (place.first + row >= problem.length || 8 * chunk >= problem.value_width) continue;
-    uint4 value;
-    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-                 : "r"(q.at(row, chunk))
-                 : "memory");
-    *reinterpret_cast<uint4*>(result + (place.first + row) * problem.out.row_stride + 8 * chunk) = value;
-  }
+  __syncwarp();  // its rows of q are needed no longer
+  write_result<T, width>(problem, place, out, softmax, q);
 }
 
 template <class T, int width>

@@ -9,11 +9,14 @@ namespace hkt::kernels::cuda::sm80 {
 // Level l of a tile of `tokens` tokens begins at this row; it has tokens / 2^l of them, at least one.
 __host__ __device__ constexpr int level_base(int tokens, int level) { return 2 * tokens - ((2 * tokens) >> level); }
 
+// What a block keeps about where its arrays lie.
+inline constexpr int source_bytes = 16 * (max_levels + 1);
+
 namespace forward_tile {
 inline constexpr int threads = 128, queries = 128, keys = 64;
 template <int width>
 constexpr int shared_bytes(int levels) {
-  return (level_base(queries, levels) + level_base(keys, levels) + keys) * width * 2;
+  return (level_base(queries, levels) + level_base(keys, levels) + keys) * width * 2 + source_bytes;
 }
 }  // namespace forward_tile
 

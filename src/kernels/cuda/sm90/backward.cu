@@ -171,6 +171,10 @@ void backward(const AttentionBackward& problem, const Device& device, void* work
   p.key_tiles = static_cast<int>(t.key_tiles);
   p.group = problem.causal ? causal_group(problem) : 1;
   p.causal = problem.causal;
+  // A fixed order of additions: see turn() in backward.h.
+  if (device.deterministic && problem.causal) p.group = 1;
+  p.last_first = device.deterministic && problem.causal;
+  p.rotate = !problem.causal && (!device.deterministic || t.key_tiles <= device.multiprocessors);
 
   check(cudaMemsetAsync(memory + layout.query_sums, 0, static_cast<std::size_t>(layout.end - layout.query_sums),
                         static_cast<cudaStream_t>(device.stream)),

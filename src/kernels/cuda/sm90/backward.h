@@ -54,6 +54,8 @@ struct BackwardParameters {
   int key_tiles;
   int group;  // heads that are worked on side by side, each tile of keys in all of them before the next tile
   bool causal;
+  bool rotate;      // blocks begin at different tiles of queries
+  bool last_first;  // the last keys' blocks start first
 };
 
 // ---- the work of a block ----
@@ -67,6 +69,7 @@ struct BackwardWork {
   int first;     // tile of queries
   int steps;     // and how many there are; 0 if the keys are padding
   int rotation;  // where to start among them: blocks should not add to the same sums at the same time
+  int active;    // tiles of keys that are not padding
 
   __device__ __forceinline__ int query_tile(int step) const {
     const int turned = step + rotation;
@@ -87,6 +90,7 @@ __device__ __forceinline__ BackwardWork backward_work(const BackwardParameters& 
   const unsigned sequences = static_cast<unsigned>(p.batch) * p.heads;
   const unsigned size = min(static_cast<unsigned>(p.group), sequences - first_sequence);
   work.key_tile = static_cast<int>(rest / size);
+  if (p.last_first) work.key_tile = p.key_tiles - 1 - work.key_tile;
   work.sequence = static_cast<int>(first_sequence + rest % size);
   work.batch = work.sequence / p.heads;
   work.head = work.sequence % p.heads;
@@ -99,7 +103,8 @@ __device__ __forceinline__ BackwardWork backward_work(const BackwardParameters& 
   const int tiles = (work.length + rows - 1) / rows * multiple;
   work.first = p.causal ? work.key_tile * (backward_keys / backward_queries) : 0;
   work.steps = work.key_tile * backward_keys < work.length ? tiles - work.first : 0;
-  work.rotation = p.causal || p.turns != nullptr || work.steps == 0 ? 0 : 2 * work.key_tile % work.steps;
+  work.rotation = p.rotate && work.steps > 0 ? 2 * work.key_tile % work.steps : 0;
+  work.active = (work.length + backward_keys - 1) / backward_keys;
   return work;
 }
 
@@ -438,7 +443,17 @@ __device__ __forceinline__ void clear_rows(const Array& array, const BackwardPar
     *reinterpret_cast<uint4*>(row_of<T>(array, work, first + i / chunks) + i % chunks * 8) = make_uint4(0, 0, 0, 0);
 }
 
-// ---- sums in a fixed order: the blocks of a head add to a tile of queries by turns, the first keys first ----
+// ---- sums in a fixed order: the blocks of a head add to a tile of queries by turns ----
+// The order is that in which they come if they start together, so that none has to wait: with a causal mask the last
+// keys that see the tile are first, and every block waits for blocks that were started before it; with rotation the
+// blocks that began there are first, which needs all blocks of a head to run side by side; else the first keys.
+
+__device__ __forceinline__ int turn(const BackwardParameters& p, const BackwardWork& work, int tile) {
+  const int before = tile / (backward_keys / backward_queries) - work.key_tile;
+  if (p.causal) return before;
+  if (p.rotate) return before < 0 ? before + work.active : before;
+  return work.key_tile;
+}
 
 __device__ __forceinline__ int* turn_of(const BackwardParameters& p, const BackwardWork& work, int tile, int which) {
   return p.turns + 2 * (static_cast<std::int64_t>(work.sequence) * p.query_tiles + tile) + which;
@@ -456,17 +471,20 @@ __device__ __forceinline__ void pass_turn(int* turn) {
   asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(turn) : "memory");
 }
 
-// Adds what lies in shared memory to sums of a tile of queries, one thread; `add` starts the copies.
-template <class Add>
-__device__ __forceinline__ void add_sums(const BackwardParameters& p, const BackwardWork& work, int tile,
-                                         const Add& add) {
-  if (p.turns != nullptr) wait_turn(turn_of(p, work, tile, 0), work.key_tile);
-  add();
-  commit_stores();
-  if (p.turns != nullptr) {
-    wait_stores();
-    pass_turn(turn_of(p, work, tile, 0));
-  }
+// Around what one thread adds to sums of a tile of queries.
+__device__ __forceinline__ void begin_turn(const BackwardParameters& p, const BackwardWork& work, int tile) {
+  if (p.turns != nullptr) wait_turn(turn_of(p, work, tile, 0), turn(p, work, tile));
+}
+__device__ __forceinline__ void end_turn(const BackwardParameters& p, const BackwardWork& work, int tile) {
+  if (p.turns == nullptr) return;
+  wait_stores();
+  pass_turn(turn_of(p, work, tile, 0));
+}
+
+// Until at most `pending` groups of stores still have to be read from shared memory.
+template <int pending>
+__device__ __forceinline__ void wait_stores_read_but() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
 }
 
 // ---- starts; each .cu file has some of the kernels ----

@@ -119,14 +119,15 @@ __device__ __forceinline__ void backward_wide_add(const BackwardParameters& p, c
   for (int i = 0; i < work.steps; ++i) {
     const int tile = work.query_tile(i);
     barrier_wait(shared + Layout::full_sums + ring.stage * 8, ring.parity);
-    add_sums(p, work, tile, [&] {
-      const std::uint32_t from = shared + Layout::queries + ring.stage * Layout::query_stage;
-      float* to = backward_wide_query_sums<coarse>(p, work, tile);
-      add_floats(to, from, Layout::sum_panel);
-      add_floats(to + query_sums_size(64, coarse), from + Layout::sum_panel, Layout::sum_panel);
-    });
+    const std::uint32_t from = shared + Layout::queries + ring.stage * Layout::query_stage;
+    float* to = backward_wide_query_sums<coarse>(p, work, tile);
+    begin_turn(p, work, tile);
+    add_floats(to, from, Layout::sum_panel);
+    add_floats(to + query_sums_size(64, coarse), from + Layout::sum_panel, Layout::sum_panel);
+    commit_stores();
     wait_stores_read();
     barrier_arrive(shared + Layout::empty_queries + ring.stage * 8);
+    end_turn(p, work, tile);
     ring.advance();
   }
   wait_stores();
@@ -321,8 +322,13 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
     const int buffer = i % 2;
     const int tile = work.query_tile(i);
     barrier_wait(shared + Layout::full_gradients + buffer * 8, i / 2 % 2);
-    if (p.turns != nullptr) {
-      if (thread == 0) wait_turn(turn_of(p, work, tile, 1), work.key_tile);
+    if (p.turns != nullptr) {  // the last step's turn ends here, where its additions are surely done
+      __threadfence();
+      named_sync(2, 128);
+      if (thread == 0) {
+        if (i > 0) pass_turn(turn_of(p, work, work.query_tile(i - 1), 1));
+        wait_turn(turn_of(p, work, tile, 1), turn(p, work, tile));
+      }
       named_sync(2, 128);
     }
     float* query_sums = backward_wide_query_sums<true>(p, work, tile) + 64 * 64 + thread * 4;
@@ -346,11 +352,6 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
       add_registers(query_sums, sums1);
       add_registers(query_sums + 32 * 64, sums2);
       query_sums += query_sums_size(64, true);
-    }
-    if (p.turns != nullptr) {
-      __threadfence();
-      named_sync(2, 128);
-      if (thread == 0) pass_turn(turn_of(p, work, tile, 1));
     }
     if (buffer == 1) {  // the number of steps is even
       const std::uint64_t first = coarse_queries + previous * (Layout::coarse_stage / 16);
@@ -402,6 +403,11 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
     }
     previous = stage;
     if (++stage == Layout::coarse_stages) stage = 0;
+  }
+  if (p.turns != nullptr) {
+    __threadfence();
+    named_sync(2, 128);
+    if (thread == 0) pass_turn(turn_of(p, work, work.query_tile(work.steps - 1), 1));
   }
 }
 

@@ -1,7 +1,7 @@
 // Backward on Hopper for widths up to 64. Of a block's four warpgroups, two have 64 keys each and make probabilities,
 // gradients of scores, and the gradients of keys and values; one makes coarse scores a step ahead, the gradients of
-// coarse keys, and the sums for the gradients of queries, which the copy engine adds to those in global memory; one
-// loads.
+// coarse keys, and the sums for the gradients of queries; one loads, and has the copy engine add the sums to those in
+// global memory.
 #pragma once
 
 #include "backward.h"
@@ -32,10 +32,12 @@ struct BackwardNarrowLayout {
   static constexpr int level2 = level1 + 2 * level1_buffer;
 
   static constexpr int scores = level2 + 2 * level2_buffer;  // coarse ones, two buffers
+  static constexpr int sums_buffer = 64 * width * 4;  // sums for queries, of level 0 in two buffers
   static constexpr int sums = scores + 2 * coarse_scores_bytes;
-  static constexpr int sums1 = 64 * width * 4;  // in the sums
-  static constexpr int sums2 = 96 * width * 4;
-  static constexpr int rows = sums + query_sums_size(width, true) * 4;  // stages of lse and delta
+  static constexpr int coarse_sums = sums + 2 * sums_buffer;
+  static constexpr int coarse_sums_bytes = (32 + 16) * width * 4;
+  static constexpr int sums2 = 32 * width * 4;                   // in the coarse ones
+  static constexpr int rows = coarse_sums + coarse_sums_bytes;  // stages of lse and delta
   static constexpr int delta = 256;
   static constexpr int row_stage = 512;
 
@@ -48,7 +50,11 @@ struct BackwardNarrowLayout {
   static constexpr int empty_scores = full_scores + 2 * 8;
   static constexpr int full_gradients = empty_scores + 2 * 8;
   static constexpr int empty_gradients = full_gradients + 2 * 8;
-  static constexpr int end = empty_gradients + 2 * 8;
+  static constexpr int full_sums = empty_gradients + 2 * 8;
+  static constexpr int empty_sums = full_sums + 2 * 8;
+  static constexpr int full_coarse_sums = empty_sums + 2 * 8;
+  static constexpr int empty_coarse_sums = full_coarse_sums + 8;
+  static constexpr int end = empty_coarse_sums + 8;
   static constexpr int bytes = end + 1024;  // the start is rounded up
   static_assert(queries % 1024 == 0 && coarse % 1024 == 0 && fine % 1024 == 0 && coarse_stage % (8 * row) == 0);
 };
@@ -97,6 +103,36 @@ __device__ __forceinline__ void backward_narrow_load_coarse(const BackwardParame
   }
 }
 
+// One thread: adds each step's sums for queries.
+template <int width, bool coarse>
+__device__ __forceinline__ void backward_narrow_add(const BackwardParameters& p, const BackwardWork& work,
+                                                    std::uint32_t shared) {
+  using Layout = BackwardNarrowLayout<width>;
+  constexpr int size = query_sums_size(width, coarse);
+  float* const query_sums = p.query_sums + static_cast<std::int64_t>(work.sequence) * p.query_tiles * size;
+#pragma unroll 1
+  for (int i = 0; i < work.steps; ++i) {
+    const int buffer = i % 2, parity = i / 2 % 2;
+    const int tile = work.query_tile(i);
+    float* const to = query_sums + static_cast<std::int64_t>(tile) * size;
+    if constexpr (coarse) {
+      barrier_wait(shared + Layout::full_coarse_sums, i % 2);
+      begin_turn(p, work, tile);
+      add_floats(to + 64 * width, shared + Layout::coarse_sums, Layout::coarse_sums_bytes);
+      commit_stores();
+    }
+    barrier_wait(shared + Layout::full_sums + buffer * 8, parity);
+    if constexpr (!coarse) begin_turn(p, work, tile);
+    add_floats(to, shared + Layout::sums + buffer * Layout::sums_buffer, Layout::sums_buffer);
+    commit_stores();
+    wait_stores_read_but<1>();  // the coarse sums, and those of level 0 of the step before
+    if constexpr (coarse) barrier_arrive(shared + Layout::empty_coarse_sums);
+    if (i > 0) barrier_arrive(shared + Layout::empty_sums + (buffer ^ 1) * 8);
+    end_turn(p, work, tile);
+  }
+  wait_stores();
+}
+
 // A warpgroup: 64 keys.
 template <class T, int width, bool coarse>
 __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p, const BackwardWork& work,
@@ -118,28 +154,13 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
   float scores[32], grad_p[32];  // the scores become probabilities
 #pragma unroll
   for (int i = 0; i < width / 2; ++i) grad_k[i] = grad_v[i] = 0;
-  barrier_wait(shared + Layout::full_keys, 0);
-  BackwardRing<Layout::stages> ring;
-#pragma unroll 1
-  for (int i = 0; i < work.steps; ++i) {
-    const int buffer = i % 2, parity = i / 2 % 2;
-    const std::uint32_t rows = shared + Layout::rows + ring.stage * Layout::row_stage + c * 32;
-    const std::uint64_t queries = descriptor<swizzle>(shared + Layout::queries + ring.stage * Layout::query_stage);
-    const std::uint64_t grad_out = queries + Layout::grad_out / 16;
-
-    barrier_wait(shared + Layout::full_queries + ring.stage * 8, ring.parity);
-    release(scores);
-    release(grad_p);
-    products_begin();
-    start_product<T, width, 0, 0>(scores, keys, queries);
-    products_commit();
-    start_product<T, width, 0, 0>(grad_p, values, grad_out);
-    products_commit();
-
-    float shift[16];
-    load_rows(shift, rows);
+  const std::uint32_t first_rows = shared + Layout::rows + c * 32;
+  const std::uint64_t first_queries = descriptor<swizzle>(shared + Layout::queries);
+  const auto make_shift = [&](float (&shift)[16], int i, int stage) {
+    const int buffer = i % 2;
+    load_rows(shift, first_rows + stage * Layout::row_stage);
     if constexpr (coarse) {
-      barrier_wait(shared + Layout::full_scores + buffer * 8, parity);
+      barrier_wait(shared + Layout::full_scores + buffer * 8, i / 2 % 2);
       add_coarse_scores(shift, shared + Layout::scores + buffer * coarse_scores_bytes + warp * 1024 + lane * 16);
       __syncwarp();
       if (lane == 0) barrier_arrive(shared + Layout::empty_scores + buffer * 8);
@@ -147,8 +168,28 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
 #pragma unroll
       for (int k = 0; k < 16; ++k) shift[k] = -shift[k];
     }
-    products_wait<1>();
-    pin(scores);
+  };
+  barrier_wait(shared + Layout::full_keys, 0);
+  barrier_wait(shared + Layout::full_queries, 0);
+  release(scores);
+  products_begin();
+  start_product<T, width, 0, 0>(scores, keys, first_queries);
+  products_commit();
+  products_wait<0>();
+  pin(scores);
+  // A step begins with its scores, and ends with the next one's: their product follows that of grad_k without a pause.
+  BackwardRing<Layout::stages> ring;
+#pragma unroll 1
+  for (int i = 0; i < work.steps; ++i) {
+    const int buffer = i % 2, parity = i / 2 % 2;
+    const std::uint64_t queries = first_queries + ring.stage * (Layout::query_stage / 16);
+    const std::uint64_t grad_out = queries + Layout::grad_out / 16;
+    release(grad_p);
+    products_begin();
+    start_product<T, width, 0, 0>(grad_p, values, grad_out);
+    products_commit();
+    float shift[16];
+    make_shift(shift, i, ring.stage);
     std::uint32_t packed[16];
     const bool diagonal = p.causal && i < backward_keys / backward_queries;
     if (diagonal || padding)
@@ -163,7 +204,7 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
     products_commit();
 
     float delta[16];
-    load_rows(delta, rows + Layout::delta);
+    load_rows(delta, first_rows + ring.stage * Layout::row_stage + Layout::delta);
     products_wait<1>();
     pin(grad_p);
     barrier_wait(shared + Layout::empty_gradients + buffer * 8, parity ^ 1);
@@ -176,16 +217,24 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
     fence_async();
     __syncwarp();
     if (lane == 0) barrier_arrive(shared + Layout::full_gradients + buffer * 8);
+    BackwardRing<Layout::stages> next = ring;
+    if (i + 1 < work.steps) next.advance();  // else the last scores once more, for nobody
+    barrier_wait(shared + Layout::full_queries + next.stage * 8, next.parity);
+    release(scores);
     pin(grad_k);
     pin(gradients);
     products_begin();
     start_sum<T, Layout::row>(grad_k, gradients, queries);
     products_commit();
-    products_wait<0>();
+    start_product<T, width, 0, 0>(scores, keys, first_queries + next.stage * (Layout::query_stage / 16));
+    products_commit();
+    products_wait<1>();
     pin(grad_k);
     pin(grad_v);
     if (lane == 0) barrier_arrive(shared + Layout::empty_queries + ring.stage * 8);
-    ring.advance();
+    products_wait<0>();
+    pin(scores);
+    ring = next;
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -208,8 +257,6 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
   const std::uint64_t k1 = descriptor<swizzle>(shared + Layout::k1, 0);
   const std::uint64_t k2 = with_stride(descriptor<swizzle>(shared + Layout::k2, 0), 0);  // each eight rows twice
   const std::uint64_t coarse_queries = descriptor<swizzle>(shared + Layout::coarse, 0);
-  const std::uint32_t sums = shared + Layout::sums + thread * 16;
-  constexpr int sum_bytes = query_sums_size(width, coarse) * 4;
 
   const float w1 = weight(p, work, 1), w2 = weight(p, work, 2);
   const float c1 = log2_e * w1, c2 = log2_e * w2;
@@ -290,9 +337,8 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
     for (int k = 0; k < 8; ++k) Product<T, width, true, true>::run(sums0, fine + k * 128, k0 + k * Layout::row, k > 0);
     products_commit();
 
-    if (thread == 0) wait_stores_read();
-    named_sync(1, 128);
     if constexpr (coarse) {
+      barrier_wait(shared + Layout::empty_coarse_sums, i % 2 ^ 1);
       products_wait<1>();
       pin(sums1);
       pin(sums2);
@@ -300,26 +346,23 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
       pin(grad_k2);
       if (lane == 0) barrier_arrive(shared + Layout::empty_coarse + ring.stage * 8);
       if (thread < sum_threads) {
-        store_sums(sums + Layout::sums1, sum_threads, sums1);
-        store_sums(sums + Layout::sums2, sum_threads, sums2);
+        store_sums(shared + Layout::coarse_sums + thread * 16, sum_threads, sums1);
+        store_sums(shared + Layout::coarse_sums + Layout::sums2 + thread * 16, sum_threads, sums2);
       }
+      fence_async();
+      __syncwarp();
+      if (lane == 0) barrier_arrive(shared + Layout::full_coarse_sums);
     }
+    barrier_wait(shared + Layout::empty_sums + buffer * 8, parity ^ 1);
     products_wait<0>();
     pin(sums0);
     if (lane == 0) barrier_arrive(shared + Layout::empty_gradients + buffer * 8);
-    store_sums(sums, 128, sums0);
+    store_sums(shared + Layout::sums + buffer * Layout::sums_buffer + thread * 16, 128, sums0);
     fence_async();
-    named_sync(1, 128);
-    if (thread == 0) {
-      const int tile = work.query_tile(i);
-      add_sums(p, work, tile, [&] {
-        const std::int64_t index = static_cast<std::int64_t>(work.sequence) * p.query_tiles + tile;
-        add_floats(p.query_sums + index * query_sums_size(width, coarse), shared + Layout::sums, sum_bytes);
-      });
-    }
+    __syncwarp();
+    if (lane == 0) barrier_arrive(shared + Layout::full_sums + buffer * 8);
     ring.advance();
   }
-  if (thread == 0) wait_stores();
 
   if constexpr (coarse) {
 #pragma unroll
@@ -361,7 +404,11 @@ __global__ void __launch_bounds__(512, 1) backward_narrow(const __grid_constant_
       barrier_init(shared + Layout::empty_scores + i * 8, 8);
       barrier_init(shared + Layout::full_gradients + i * 8, 8);
       barrier_init(shared + Layout::empty_gradients + i * 8, 4);
+      barrier_init(shared + Layout::full_sums + i * 8, 4);
+      barrier_init(shared + Layout::empty_sums + i * 8, 1);
     }
+    barrier_init(shared + Layout::full_coarse_sums, 4);
+    barrier_init(shared + Layout::empty_coarse_sums, 1);
     fence_async();
   }
   __syncthreads();
@@ -377,6 +424,7 @@ __global__ void __launch_bounds__(512, 1) backward_narrow(const __grid_constant_
     if constexpr (coarse) {
       if (warp == 2) backward_narrow_load_coarse<width>(p, work, shared);
     }
+    if (threadIdx.x == 96) backward_narrow_add<width, coarse>(p, work, shared);
   } else if (warpgroup < 3) {
     more_registers<176>();
     backward_narrow_fine<T, width, coarse>(p, work, shared, warpgroup - 1);

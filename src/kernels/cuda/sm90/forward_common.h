@@ -181,24 +181,43 @@ __device__ __forceinline__ void start_scores(float (&s)[count], std::uint64_t q,
 }
 
 // out += p · v, v in natural order of keys, in rows of row_bytes.
-template <class T, int row_bytes, int count>
-__device__ __forceinline__ void start_values(float (&out)[count], const std::uint32_t (&p)[key_rows / 4],
+template <class T, int row_bytes, int count, int registers>
+__device__ __forceinline__ void start_values(float (&out)[count], const std::uint32_t (&p)[registers],
                                              std::uint64_t v) {
 #pragma unroll
-  for (int i = 0; i < key_rows / 16; ++i) Product<T, count * 2, false, true>::run(out, p + 4 * i, v + i * row_bytes, 1);
+  for (int i = 0; i < registers / 4; ++i) Product<T, count * 2, false, true>::run(out, p + 4 * i, v + i * row_bytes, 1);
 }
 
 // ---- scores ----
 
+// Of a thread's two rows: what its scores are counted from, and the sum of the thread's own exponentials. The largest
+// score may be more than the reference, but by no more than 8: that is room enough in the exponentials, and spares most
+// tiles the search for the largest.
+struct RowState {
+  float reference[2];
+  float sum[2];
+};
+inline constexpr int no_limit = -2147483647 - 1;  // before the first tile
+inline constexpr int room = 0x41000000;           // 8 as a float
+
+__device__ __forceinline__ void clear(RowState& rows) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    rows.reference[r] = 0;
+    rows.sum[r] = 0;
+  }
+}
+
 // c1 · s1 + c2 · s2 of block j of level 1: of the thread's rows r and r + 8, two columns each.
 __device__ __forceinline__ float4 join_levels(const float (&s1)[32], const float (&s2)[16], float c1, float c2, int j) {
-  const int lane = threadIdx.x % 32;
+  const bool second = threadIdx.x % 2 != 0;  // has the second column's score of level 2
   float joined[4];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float mine = c2 * s2[j / 2 * 4 + 2 * r + j % 2];
-    joined[2 * r] = fmaf(c1, s1[4 * j + 2 * r], __shfl_sync(~0u, mine, lane & ~1));
-    joined[2 * r + 1] = fmaf(c1, s1[4 * j + 2 * r + 1], __shfl_sync(~0u, mine, lane | 1));
+    const float other = __shfl_xor_sync(~0u, mine, 1);
+    joined[2 * r] = fmaf(c1, s1[4 * j + 2 * r], second ? other : mine);
+    joined[2 * r + 1] = fmaf(c1, s1[4 * j + 2 * r + 1], second ? mine : other);
   }
   return {joined[0], joined[1], joined[2], joined[3]};
 }
@@ -218,9 +237,10 @@ __device__ __forceinline__ float4 load_coarse(std::uint32_t from) {
   return coarse;
 }
 
-// x = c0 · s0 + the coarse scores of block j of level 1, in fine blocks 2j and 2j + 1.
-__device__ __forceinline__ void add_coarse(float (&x)[64], float c0, int j, float4 coarse) {
-  const float joined[4] = {coarse.x, coarse.y, coarse.z, coarse.w};
+// x = c0 · s0 + the coarse scores of block j of level 1 - the rows' reference, in fine blocks 2j and 2j + 1.
+__device__ __forceinline__ void add_coarse(float (&x)[64], float c0, int j, float4 coarse, const RowState& rows) {
+  const float joined[4] = {coarse.x - rows.reference[0], coarse.y - rows.reference[0], coarse.z - rows.reference[1],
+                           coarse.w - rows.reference[1]};
 #pragma unroll
   for (int b = 0; b < 2; ++b) {
 #pragma unroll
@@ -234,10 +254,10 @@ __device__ __forceinline__ void add_coarse(float (&x)[64], float c0, int j, floa
   }
 }
 
-// x = c0 · s0.
-__device__ __forceinline__ void multiply(float (&x)[64], float c0) {
+// x = c0 · s0 - the rows' reference.
+__device__ __forceinline__ void multiply(float (&x)[64], float c0, const RowState& rows) {
 #pragma unroll
-  for (int i = 0; i < 64; ++i) x[i] *= c0;
+  for (int i = 0; i < 64; ++i) x[i] = fmaf(x[i], c0, -rows.reference[i / 2 % 2]);
 }
 
 // Scores of keys after `limit` (counted from the thread's first column) do not count; the second limit is that of row r
@@ -255,66 +275,81 @@ __device__ __forceinline__ void mask(float (&x)[64], int limit0, int limit1) {
 
 // ---- softmax, in base 2 ----
 
-// Of a thread's two rows: the largest score so far, and the sum of its own exponentials.
-struct RowState {
-  float maximum[2];
-  float sum[2];
-};
-
-__device__ __forceinline__ void clear(RowState& rows) {
+// Takes in a tile of scores, relative to the rows' references. These are raised only when a score is more than `room`
+// above one (and set at the first tile, when `limit` is INT_MIN): seldom, and then for the whole warp. Says whether it
+// was so; sums of earlier exponentials must then be multiplied by `factor`; the rows' own are, here.
+// Positive floats are ordered as integers are, and negative ones are negative integers, so three can be compared at once.
+// Every row sees a key of every tile that is computed, so its reference is finite from the first tile on.
+__device__ __forceinline__ bool raise_reference(float (&x)[64], RowState& rows, int limit, float (&factor)[2]) {
+  int largest[4];
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    rows.maximum[r] = -INFINITY;
-    rows.sum[r] = 0;
+  for (int i = 0; i < 4; ++i) largest[i] = __float_as_int(x[i]);
+#pragma unroll
+  for (int i = 4; i + 7 < 64; i += 8) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      largest[k] = __vimax3_s32(largest[k], __float_as_int(x[i + 2 * k]), __float_as_int(x[i + 2 * k + 1]));
   }
-}
-
-// Takes in the scores of a tile. Sums of earlier exponentials must be multiplied by `factor`; the row's own is, here.
-// Every row sees a key of every tile that is computed, so its maximum is finite from the first tile on.
-__device__ __forceinline__ void raise_maximum(const float (&x)[64], RowState& rows, float (&factor)[2]) {
+  largest[0] = __vimax3_s32(largest[0], __float_as_int(x[60]), __float_as_int(x[61]));
+  largest[1] = __vimax3_s32(largest[1], __float_as_int(x[62]), __float_as_int(x[63]));
+  largest[0] = __vimax3_s32(largest[0], largest[1], max(largest[2], largest[3]));
+  const bool raise = __any_sync(~0u, largest[0] >= limit);
+  if (raise) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float even = fmaxf(rows.maximum[r], x[2 * r]);
-    float odd = x[2 * r + 1];
+    for (int r = 0; r < 2; ++r) {
+      float most = x[2 * r];
 #pragma unroll
-    for (int j = 1; j < 16; ++j) {
-      even = fmaxf(even, x[4 * j + 2 * r]);
-      odd = fmaxf(odd, x[4 * j + 2 * r + 1]);
+      for (int i = 0; i < 64; ++i)
+        if (i / 2 % 2 == r) most = fmaxf(most, x[i]);
+      most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+      const float by = limit < 0 ? most : fmaxf(most, 0);
+      rows.reference[r] += by;
+      factor[r] = exp2_fast(fminf(-by, 0));
+      rows.sum[r] *= factor[r];
+#pragma unroll
+      for (int i = 0; i < 64; ++i)
+        if (i / 2 % 2 == r) x[i] -= by;
     }
-    even = fmaxf(even, odd);
-    even = fmaxf(even, __shfl_xor_sync(~0u, even, 1));
-    even = fmaxf(even, __shfl_xor_sync(~0u, even, 2));
-    factor[r] = exp2_fast(rows.maximum[r] - even);
-    rows.maximum[r] = even;
-    rows.sum[r] *= factor[r];
   }
+  return raise;
 }
 
-// Of blocks [first, last) of the tile.
+// Of blocks [first, last) of the tile; block after block, so that packing them can follow at once.
 template <int first = 0, int last = 16>
 __device__ __forceinline__ void exponentials(float (&x)[64], RowState& rows) {
+  float odd[2] = {0, 0};
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float even = rows.sum[r];
-    float odd = 0;
+  for (int j = first; j < last; ++j) {
 #pragma unroll
-    for (int j = first; j < last; ++j) {
+    for (int r = 0; r < 2; ++r) {
       float& value = x[4 * j + 2 * r];
       float& next = x[4 * j + 2 * r + 1];
-      value = exp2_fast(value - rows.maximum[r]);
-      next = exp2_fast(next - rows.maximum[r]);
-      even += value;
-      odd += next;
+      value = exp2_fast(value);
+      next = exp2_fast(next);
+      rows.sum[r] += value;
+      odd[r] += next;
     }
-    rows.sum[r] = even + odd;
   }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) rows.sum[r] += odd[r];
+  // Never. Without a use the assembler postpones the sums, keeps all exponentials until then, and spills.
+  asm volatile("{\n.reg .pred never;\nsetp.lt.f32 never, %0, 0f00000000;\n@never st.shared.f32 [%1], %0;\n}\n" ::"f"(
+                   rows.sum[0] + rows.sum[1]),
+               "r"(0)
+               : "memory");
 }
 
-// As the left operand of the product with the values.
-template <class T, int first = 0, int last = 16>
+// As the left operand of the product with the values: of half a tile, blocks [first, first + 8).
+template <class T, int first>
+__device__ __forceinline__ void pack_probabilities(const float (&x)[64], std::uint32_t (&p)[16]) {
+#pragma unroll
+  for (int i = 0; i < 16; ++i) p[i] = pack<T>(x[4 * first + 2 * i], x[4 * first + 2 * i + 1]);
+}
+template <class T>
 __device__ __forceinline__ void pack_probabilities(const float (&x)[64], std::uint32_t (&p)[32]) {
 #pragma unroll
-  for (int i = 2 * first; i < 2 * last; ++i) p[i] = pack<T>(x[2 * i], x[2 * i + 1]);
+  for (int i = 0; i < 32; ++i) p[i] = pack<T>(x[2 * i], x[2 * i + 1]);
 }
 
 template <int count>
@@ -359,7 +394,7 @@ __device__ __forceinline__ void write_rows(const ForwardParameters& p, const Ite
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);
     const float inverse = 1 / sum;
-    if (exists && c == 0) lse[row] = valid ? ln_2 * (rows.maximum[r] + __log2f(sum)) : -INFINITY;
+    if (exists && c == 0) lse[row] = valid ? ln_2 * (rows.reference[r] + __log2f(sum)) : -INFINITY;
 #pragma unroll
     for (int group = 0; group < count / 16; ++group) {
       std::uint32_t block[4];

@@ -28,7 +28,7 @@ struct SmallLayout {
 
   // Coarse scores that a thread keeps here for its odd rows, in blocks of four. The first ones of eight stay in
   // registers: all at width 32, and at 64 as many as there is room for.
-  static constexpr int kept_blocks = width == 64 ? 2 : 8;
+  static constexpr int kept_blocks = width == 64 ? 1 : 8;
   static constexpr int coarse = values + stages * value_stage;
   static constexpr int coarse_block = 2 * 128 * 16;
 
@@ -175,32 +175,70 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
       float even[64], odd[64];           // scores
       float4 kept[Layout::kept_blocks];  // coarse scores of the tile
       float level1[32], level2[16];      // of the next tile
-      std::uint32_t probabilities[32];
+      std::uint32_t low[16], high[16];  // probabilities
+      int limit = no_limit;
 
-      // x = c0 · s0 + c1 · s1 + c2 · s2, of the even rows first; the coarse part is kept for the odd ones.
-      const auto weigh_even = [&] {
+      // c1 · s1 + c2 · s2, kept for both the even and the odd rows.
+      const auto keep = [&](int j, float4 joined) {
+        if (j < Layout::kept_blocks)
+          kept[j] = joined;
+        else
+          store_coarse(parked + j * Layout::coarse_block, joined);
+      };
+      const auto join = [&] {
+        if constexpr (levels > 1) {
+#pragma unroll
+          for (int j = 0; j < 8; ++j) keep(j, join_levels(level1, level2, c1, c2, j));
+        }
+      };
+      const auto coarse_of = [&](int j) {
+        return j < Layout::kept_blocks ? kept[j] : load_coarse(parked + j * Layout::coarse_block);
+      };
+      // x = c0 · s0 + c1 · s1 + c2 · s2.
+      const auto weigh = [&](float(&x)[64], const RowState& rows) {
+        if constexpr (levels > 1) {
+#pragma unroll
+          for (int j = 0; j < 8; ++j) add_coarse(x, c0, j, coarse_of(j), rows);
+        } else {
+          multiply(x, c0, rows);
+        }
+      };
+      const auto join_and_weigh_even = [&] {
         if constexpr (levels > 1) {
 #pragma unroll
           for (int j = 0; j < 8; ++j) {
             const float4 joined = join_levels(level1, level2, c1, c2, j);
-            add_coarse(even, c0, j, joined);
-            if (j < Layout::kept_blocks)
-              kept[j] = joined;
-            else
-              store_coarse(parked + j * Layout::coarse_block, joined);
+            add_coarse(even, c0, j, joined, rows_even);
+            keep(j, joined);
           }
         } else {
-          multiply(even, c0);
+          multiply(even, c0, rows_even);
         }
       };
-      const auto weigh_odd = [&] {
+      const auto start_coarse = [&](std::uint64_t key) {
         if constexpr (levels > 1) {
-#pragma unroll
-          for (int j = 0; j < 8; ++j)
-            add_coarse(odd, c0, j, j < Layout::kept_blocks ? kept[j] : load_coarse(parked + j * Layout::coarse_block));
-        } else {
-          multiply(odd, c0);
+          forget(level1);
+          forget(level2);
+          start_scores<T, width, 0, 0>(level2, q2, key + Layout::key2 / 16);
+          start_scores<T, width, 0, 0>(level1, q1, key + Layout::key1 / 16);
         }
+      };
+      // Exponentials of a block of rows, and the start of their product with the values: two groups of products, of which
+      // the first starts when half of the exponentials are done.
+      const auto finish_rows = [&](float(&x)[64], RowState& rows, float(&out)[width / 2], std::uint64_t value) {
+        exponentials<0, 8>(x, rows);
+        pack_probabilities<T, 0>(x, low);
+        pin(out);
+        pin(low);
+        products_begin();
+        start_values<T, Layout::row>(out, low, value);
+        products_commit();
+        exponentials<8, 16>(x, rows);
+        pack_probabilities<T, 8>(x, high);
+        pin(high);
+        products_begin();
+        start_values<T, Layout::row>(out, high, value + 4 * Layout::row);
+        products_commit();
       };
 
       barrier_wait(full_q, q_parity);
@@ -224,7 +262,7 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
           pin(level1);
           pin(level2);
         }
-        weigh_even();
+        join_and_weigh_even();
       }
 
       // Here the even rows' scores and the coarse ones of a tile are ready; the step makes those of the next tile.
@@ -246,55 +284,67 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
         // Here rather than where the values are used: the compiler would start the products late.
         barrier_wait(full_v, parity);
         pin(even);
-        raise_maximum(even, rows_even, factor);
-        exponentials(even, rows_even);
-        pack_probabilities<T>(even, probabilities);
-        rescale(out_even, factor);
-
+        if (raise_reference(even, rows_even, limit, factor)) rescale(out_even, factor);
         barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
-        pin(out_even);
-        pin(probabilities);
-        products_begin();
-        start_values<T, Layout::row>(out_even, probabilities, value);
-        products_commit();
-        products_wait<1>();
+        finish_rows(even, rows_even, out_even, value);
+        products_wait<2>();
         pin(odd);
         if (lane == 0) barrier_arrive(empty_k);
 
-        weigh_odd();
-        raise_maximum(odd, rows_odd, factor);
+        weigh(odd, rows_odd);
+        if (raise_reference(odd, rows_odd, limit, factor)) rescale(out_odd, factor);
         pin(odd);
-        products_wait<0>();
-        pin(out_even);
-        pin(odd);
-        forget(even);
-        products_begin();
-        start_scores<T, width, 0, 0>(even, q0, next_key);
-        products_commit();
-        exponentials(odd, rows_odd);
-        pack_probabilities<T>(odd, probabilities);
-        rescale(out_odd, factor);
-        pin(out_odd);
-        pin(probabilities);
-        products_begin();
         if constexpr (levels > 1) {
-          forget(level1);
-          forget(level2);
-          start_scores<T, width, 0, 0>(level2, q2, next_key + Layout::key2 / 16);
-          start_scores<T, width, 0, 0>(level1, q1, next_key + Layout::key1 / 16);
+          // The next tile's coarse scores, in the shadow of half of the exponentials; its even scores in that of the rest.
+          products_wait<0>();
+          pin(out_even);
+          pin(odd);
+          products_begin();
+          start_coarse(next_key);
           products_commit();
-        }
-        start_values<T, Layout::row>(out_odd, probabilities, value);
-        products_commit();
-        products_wait<0>();
-        pin(out_odd);
-        pin(even);
-        if constexpr (levels > 1) {
+          exponentials<0, 8>(odd, rows_odd);
+          pack_probabilities<T, 0>(odd, low);
+          products_wait<0>();
+          pin(odd);
           pin(level1);
           pin(level2);
+          join();
+          forget(even);
+          pin(out_odd);
+          pin(low);
+          products_begin();
+          start_scores<T, width, 0, 0>(even, q0, next_key);
+          products_commit();
+          start_values<T, Layout::row>(out_odd, low, value);
+          products_commit();
+          exponentials<8, 16>(odd, rows_odd);
+          pack_probabilities<T, 8>(odd, high);
+          pin(high);
+          products_begin();
+          start_values<T, Layout::row>(out_odd, high, value + 4 * Layout::row);
+          products_commit();
+          limit = room;
+          products_wait<0>();
+          pin(out_odd);
+          pin(even);
+          if (lane == 0) barrier_arrive(empty_v);
+          weigh(even, rows_even);
+        } else {
+          products_wait<0>();
+          pin(out_even);
+          pin(odd);
+          forget(even);
+          products_begin();
+          start_scores<T, width, 0, 0>(even, q0, next_key);
+          products_commit();
+          finish_rows(odd, rows_odd, out_odd, value);
+          limit = room;
+          products_wait<0>();
+          pin(out_odd);
+          pin(even);
+          if (lane == 0) barrier_arrive(empty_v);
+          join_and_weigh_even();
         }
-        if (lane == 0) barrier_arrive(empty_v);
-        weigh_even();
       };
       // The last tile, the only one with a mask.
       const auto finish = [&] {
@@ -307,41 +357,29 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
         const int row = first_row + row_in_block;
         float factor[2];
 
-        if (masked) mask(even, last_key(p, item, row) - first_key, last_key(p, item, row + 32) - first_key);
-        raise_maximum(even, rows_even, factor);
-        exponentials(even, rows_even);
-        pack_probabilities<T>(even, probabilities);
-        rescale(out_even, factor);
-        barrier_wait(shared + Layout::full_v + ring.stage * 8, ring.parity);
-        pin(out_even);
-        pin(probabilities);
         forget(odd);
         products_begin();
         start_scores<T, width, 0, 0>(odd, q0 + Layout::block / 16, key);
         products_commit();
-        start_values<T, Layout::row>(out_even, probabilities, value);
-        products_commit();
-        products_wait<1>();
+        barrier_wait(shared + Layout::full_v + ring.stage * 8, ring.parity);
+        pin(even);
+        if (masked) mask(even, last_key(p, item, row) - first_key, last_key(p, item, row + 32) - first_key);
+        if (raise_reference(even, rows_even, limit, factor)) rescale(out_even, factor);
+        finish_rows(even, rows_even, out_even, value);
+        products_wait<2>();
         pin(odd);
         if (lane == 0) {
           barrier_arrive(shared + Layout::empty_k + ring.stage * 8);
           barrier_arrive(empty_q);
         }
-        weigh_odd();
+        weigh(odd, rows_odd);
         if (masked) mask(odd, last_key(p, item, row + 1) - first_key, last_key(p, item, row + 33) - first_key);
-        raise_maximum(odd, rows_odd, factor);
+        if (raise_reference(odd, rows_odd, limit, factor)) rescale(out_odd, factor);
         pin(odd);
         products_wait<0>();
         pin(out_even);
         pin(odd);
-        exponentials(odd, rows_odd);
-        pack_probabilities<T>(odd, probabilities);
-        rescale(out_odd, factor);
-        pin(out_odd);
-        pin(probabilities);
-        products_begin();
-        start_values<T, Layout::row>(out_odd, probabilities, value);
-        products_commit();
+        finish_rows(odd, rows_odd, out_odd, value);
         products_wait<0>();
         pin(out_odd);
         if (lane == 0) barrier_arrive(shared + Layout::empty_v + ring.stage * 8);

@@ -250,11 +250,11 @@ __device__ __forceinline__ void wide_consume(const ForwardParameters& p, std::ui
           barrier_wait(shared + Layout::full_coarse, coarse_parity);
           coarse_parity ^= 1;
 #pragma unroll
-          for (int j = 0; j < 8; ++j) add_coarse(scores, c0, j, load_coarse(coarse + j * Layout::coarse_block));
+          for (int j = 0; j < 8; ++j) add_coarse(scores, c0, j, load_coarse(coarse + j * Layout::coarse_block), rows);
           __syncwarp();
           if (leader) barrier_arrive(shared + Layout::empty_coarse);
         } else {
-          multiply(scores, c0);
+          multiply(scores, c0, rows);
         }
       };
       // Of the last tile, the only one that can need it.
@@ -284,7 +284,7 @@ __device__ __forceinline__ void wide_consume(const ForwardParameters& p, std::ui
       key_ring.advance();
       weigh();
       if (tiles == 1) mask_last();
-      raise_maximum(scores, rows, factor);
+      raise_reference(scores, rows, no_limit, factor);
       exponentials(scores, rows);
       pack_probabilities<T>(scores, probabilities);
       barrier_wait(shared + Layout::full_v + value_ring.stage * 8, value_ring.parity);
@@ -311,7 +311,7 @@ __device__ __forceinline__ void wide_consume(const ForwardParameters& p, std::ui
         key_ring.advance();
         weigh();
         if constexpr (last) mask_last();
-        raise_maximum(scores, rows, factor);
+        const bool raised = raise_reference(scores, rows, room, factor);
         exponentials(scores, rows);
         pin(scores);
         const std::uint32_t empty_v = shared + Layout::empty_v + value_ring.stage * 8;
@@ -322,7 +322,7 @@ __device__ __forceinline__ void wide_consume(const ForwardParameters& p, std::ui
         pin(out);
         pin(scores);
         if (leader) barrier_arrive(empty_v);
-        rescale(out, factor);
+        if (raised) rescale(out, factor);
         pack_probabilities<T>(scores, probabilities);
       };
 #pragma unroll 1

@@ -1,0 +1,115 @@
+// hkt theory: the paper's claims, examined on a trained model (or a fresh one) and real inputs.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/utils.h>
+
+#include <CLI/App.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "commands.h"
+#include "data/batches.h"
+#include "files/whole_file.h"
+#include "loaded_run.h"
+#include "options.h"
+#include "progress.h"
+#include "theory/claims.h"
+#include "theory/lab.h"
+#include "train/provenance.h"
+
+namespace hkt::cli {
+namespace {
+
+struct Options {
+  std::string folder, split = "validation";
+  std::int64_t sequences = 8;
+  std::int64_t seed = 0;
+  bool json = false, random = false;
+  std::optional<int> threads;
+};
+
+void print_summary(const nlohmann::ordered_json& result) {
+  fmt::print("{}{}, {} sequences of {} to {} tokens\n", result["model"]["random"] ? "fresh weights of " : "",
+             result["model"]["run"].get<std::string>(), result["data"]["sequences"].get<int>(),
+             result["data"]["shortest"].get<int>(), result["data"]["longest"].get<int>());
+  for (const auto& claim : result["claims"]) {
+    fmt::print("\n{} ({})\n  {}: {}\n", claim["title"].get<std::string>(), claim["paper"].get<std::string>(),
+               claim["verdict"].get<std::string>(), claim["sentence"].get<std::string>());
+  }
+}
+
+int run(const Options& options) {
+  if (options.threads) at::set_num_threads(*options.threads);
+  auto loaded = load_run(options.folder, at::kCPU);
+  const auto& config = loaded.config();
+  const auto sequences =
+      data::longest_sequences(split_of(loaded.dataset, options.split), config.model.max_length, options.sequences);
+  if (sequences.empty()) throw std::invalid_argument("the " + options.split + " split has no sequence to look at.");
+  auto model = loaded.trained.model;
+  if (options.random) {
+    torch::manual_seed(static_cast<std::uint64_t>(options.seed));
+    model = Classifier(config.model);
+  }
+  nlohmann::ordered_json examination;
+  {
+    Progress progress("theory");
+    theory::LabOptions lab;
+    lab.seed = options.seed;
+    lab.progress = [&](auto done, auto total) { progress.show(done, total, "sequences"); };
+    examination = theory::examine(model, config.model, sequences, lab);
+  }
+  nlohmann::ordered_json result = {
+      {"format", 1},
+      {"model",
+       {{"run", loaded.directory.folder.string()},
+        {"checksum", loaded.trained.checksum},
+        {"random", options.random},
+        {"config", nlohmann::ordered_json::parse(config.to_json())["model"]}}},
+      {"data",
+       {{"split", options.split},
+        {"sequences", sequences.size()},
+        {"longest", sequences.front().size(0)},
+        {"shortest", sequences.back().size(0)}}},
+      {"claims", nlohmann::ordered_json::array()}};
+  for (const auto& claim : theory::claims_of(examination, config.model)) {
+    result["claims"].push_back({{"claim", claim.key},
+                                {"paper", claim.paper},
+                                {"title", claim.title},
+                                {"verdict", theory::name(claim.verdict)},
+                                {"sentence", claim.sentence}});
+  }
+  result.update(examination);
+  result["provenance"] = train::provenance();
+  if (!options.random) write_file(loaded.directory.theory(), result.dump(1) + "\n");
+  if (options.json) {
+    fmt::print("{}\n", result.dump(2));
+  } else {
+    print_summary(result);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_theory(CLI::App& program, Action& action) {
+  const auto options = std::make_shared<Options>();
+  auto& command = *program.add_subcommand("theory", "Examine the paper's claims on a trained model");
+  command.add_option("folder", options->folder, "a run directory")->required();
+  command.add_option("--split,--data", options->split, "train, validation or test: where inputs come from")
+      ->capture_default_str();
+  command.add_option("--sequences", options->sequences, "how many of its longest sequences are looked at")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000));
+  command.add_flag("--random", options->random, "fresh weights of the run's config; nothing is written");
+  command.add_option("--seed", options->seed, "of fresh weights and of the rows that are tested")
+      ->check(CLI::NonNegativeNumber);
+  command.add_flag("--json", options->json, "print JSON");
+  command.add_option("--threads", options->threads, "threads of the CPU (default: the cores)")
+      ->check(CLI::Range(1, 1024));
+  command.footer("Writes theory.json into the run directory.\n\nExample:\n  hkt theory runs/hkt");
+  command.callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace hkt::cli

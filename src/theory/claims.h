@@ -1,0 +1,27 @@
+// What an examination says of each of the paper's claims, in a word and a sentence.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "hkt/config.h"
+
+namespace hkt::theory {
+
+enum class Verdict : std::uint8_t { holds, fails, open };  // open: there is nothing to decide it on
+
+struct Claim {
+  std::string key;    // psd, decomposition, subsumption, depth, gaussianity
+  std::string paper;  // where the paper makes it
+  std::string title;
+  Verdict verdict = Verdict::open;
+  std::string sentence;  // what was found, with its numbers
+};
+
+// From what examine() gave for a model with this config.
+std::vector<Claim> claims_of(const nlohmann::ordered_json& examination, const ModelConfig& config);
+
+std::string name(Verdict verdict);
+
+}  // namespace hkt::theory
