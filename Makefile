@@ -8,10 +8,11 @@ python = $(shell cat build/.python)
 sources = $(shell git ls-files -co --exclude-standard '*.cpp' '*.h' '*.cu' '*.cuh')
 lint = .venv/lint/bin
 
-.PHONY: help setup setup-lint build build-all demo test bench sanitize format lint clean
+.PHONY: help setup setup-lint build build-all demo report test bench sanitize format lint clean
 
 help:
-	@echo 'make demo       build the program, train standard attention and HKT side by side on ListOps, compare them'
+	@echo 'make demo       build the program, train standard attention and HKT side by side on ListOps, compare and examine them'
+	@echo 'make report     write the page about all that was trained under runs/'
 	@echo 'make build      set up this machine, then build the library, the operators and the program'
 	@echo 'make test       build, then run all tests'
 	@echo 'make bench      build, then measure operators and training steps; results go to results/'
@@ -42,6 +43,11 @@ build-all: build/build.ninja
 # Stopped and called again, it goes on where it was; remove runs/ to begin anew.
 demo: build
 	build/hkt reproduce listops --budget quick
+	for run in standard hkt; do build/hkt theory runs/listops-quick/$$run-seed0 || exit; done
+	build/hkt report runs/listops-quick --out runs/listops-quick/report.html
+
+report: build
+	for folder in runs/*/; do build/hkt report $$folder --out $${folder}report.html || exit; done
 
 # Threads wait asleep: on a busy machine spinning ones would make the tests many times slower.
 test sanitize: export OMP_WAIT_POLICY = passive

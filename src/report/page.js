@@ -1,0 +1,276 @@
+// Draws the report from the data that stands in the page. Every figure gets a caption and a sentence for those who cannot
+// see it.
+'use strict';
+
+const data = JSON.parse(document.getElementById('data').textContent);
+const page = document.getElementById('page');
+const ink = getComputedStyle(document.documentElement);
+const color = name => ink.getPropertyValue(name).trim();
+const palette = ['#2f6fde', '#e07b39', '#2a9d6f', '#c2489d', '#8a63d2', '#b8860b', '#3aa6b9', '#d1495b'];
+const dashes = ['solid', 'dash', 'dot', 'dashdot'];
+
+function element(tag, text, options = {}) {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  for (const [name, value] of Object.entries(options)) made.setAttribute(name, value);
+  return made;
+}
+const add = (parent, ...children) => { parent.append(...children); return parent; };
+const percent = x => (100 * x).toFixed(2) + ' %';
+const short = x => x === null || x === undefined ? '–' : Math.abs(x) >= 1e-3 && Math.abs(x) < 1e4 ? x.toFixed(3) : x.toExponential(1);
+const finite = x => typeof x === 'number' && Number.isFinite(x);
+
+function section(title, text) {
+  add(page, element('h2', title));
+  if (text) add(page, element('p', text));
+  const grid = add(page, element('div', undefined, { class: 'grid' })).lastElementChild;
+  return grid;
+}
+
+// Drawn when the whole page is laid out, because a plot takes the width that its place has then.
+const plots = [];
+
+function figure(parent, title, caption, description, traces, layout = {}) {
+  const plot = element('div', undefined, { class: 'plot', role: 'img', 'aria-label': title + '. ' + description });
+  const made = element('figure');
+  add(made, element('h3', title), plot, element('figcaption', caption));
+  add(parent, made);
+  const axis = { gridcolor: color('--line'), zerolinecolor: color('--line'), automargin: true };
+  const { xaxis = {}, yaxis = {}, yaxis2, ...rest } = layout;
+  plots.push(() => Plotly.newPlot(plot, traces, {
+    paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)', font: { color: color('--ink'), size: 12 },
+    margin: { l: 50, r: 16, t: 8, b: 40 }, legend: { orientation: 'h', y: -0.25 }, colorway: palette,
+    xaxis: { ...axis, ...xaxis }, yaxis: { ...axis, ...yaxis }, ...(yaxis2 ? { yaxis2: { ...axis, ...yaxis2 } } : {}),
+    ...rest,
+  }, { responsive: true, displayModeBar: false }));
+}
+
+function table(parent, heads, rows) {
+  const made = element('table');
+  const head = element('tr');
+  heads.forEach(text => add(head, element('th', text, { scope: 'col' })));
+  add(made, add(element('thead'), head));
+  const body = element('tbody');
+  rows.forEach(cells => {
+    const row = element('tr');
+    cells.forEach(cell => add(row, element('td', cell)));
+    add(body, row);
+  });
+  add(made, body);
+  add(parent, add(element('div', undefined, { class: 'scroll' }), made));
+}
+
+const last = list => list[list.length - 1];
+const epochs = run => run.epochs.map(e => e.epoch + 1);
+const mean = list => list.reduce((a, b) => a + b, 0) / list.length;
+
+// Mean over blocks and heads of something that the probe took, by level.
+function probed(run, pick) {
+  const points = run.probes.filter(p => p.theory);
+  const levels = run.config.model.levels;
+  return Array.from({ length: levels }, (_, level) => ({
+    level,
+    x: points.map(p => p.epoch),
+    y: points.map(p => {
+      const values = p.theory.flatMap(b => b.heads.map(h => pick(h.gaussianity[level]))).filter(finite);
+      return values.length ? mean(values) : null;
+    }),
+  })).filter(series => series.y.some(finite));
+}
+
+function answer() {
+  add(page, element('h1', data.title));
+  add(page, element('p', data.answer, { class: 'answer' }));
+  table(page, ['run', 'model', 'parameters', 'best validation', 'test', 's/epoch'], data.runs.map(run => [
+    run.name, run.summary, run.parameters.toLocaleString('en'), finite(run.best_validation) ? percent(run.best_validation) : '–',
+    run.test ? percent(run.test.accuracy) : '–', run.epochs.length ? mean(run.epochs.map(e => e.seconds)).toFixed(1) : '–',
+  ]));
+  if (data.comparison) {
+    const c = data.comparison;
+    add(page, element('h3', 'All seeds: ' + c.task + ', ' + c.budget + ' budget'));
+    table(page, ['model', 'parameters', 'test accuracy', 'step', 'ratio'], c.models.map(m => [
+      m.what, m.parameters.toLocaleString('en'),
+      m.mean.toFixed(2) + (c.seeds.length > 1 ? ' ± ' + m.deviation.toFixed(2) : '') + ' %',
+      (1e3 * m.step_seconds).toFixed(1) + ' ms', m.step_ratio.toFixed(2) + '×']));
+  }
+}
+
+function architecture() {
+  const grid = section('Figure 1: the models, and what they weigh',
+    'Each attention layer sees its input at L resolutions. Level l has half the tokens of the level below; its scores are weighted by λ, learned for each head.');
+  data.runs.filter(run => run.config.model.levels > 1 && run.epochs.length).forEach(run => {
+    const weights = last(run.epochs).level_weights;
+    const rows = weights.flatMap((block, b) => block.map((head, h) => ({ name: 'block ' + b + ', head ' + h, head })));
+    const levels = rows[0].head.map((_, l) => 'level ' + l);
+    const description = rows.map(r => r.name + ': ' + r.head.map(x => x.toFixed(2)).join(', ')).join('; ');
+    figure(grid, run.name + ': λ', run.summary + '. Weights after the last epoch; 1/L everywhere at the start.', description,
+      [{ type: 'heatmap', x: levels, y: rows.map(r => r.name), z: rows.map(r => r.head), colorscale: 'Blues', reversescale: true, zmin: 0,
+        texttemplate: '%{z:.2f}', hovertemplate: '%{y}, %{x}: %{z:.3f}<extra></extra>' }],
+      { yaxis: { autorange: 'reversed' } });
+  });
+}
+
+function learning() {
+  const grid = section('Figure 2: accuracy');
+  figure(grid, 'Validation accuracy by epoch', 'One line for each run.',
+    data.runs.map(r => r.name + ' ends at ' + (r.epochs.length ? percent(last(r.epochs).validation_accuracy) : 'nothing')).join('; '),
+    data.runs.map(run => ({ x: epochs(run), y: run.epochs.map(e => 100 * e.validation_accuracy), name: run.name, mode: 'lines+markers' })),
+    { xaxis: { title: { text: 'epoch' } }, yaxis: { title: { text: '%' } } });
+  const own = data.runs.filter(r => r.test).map(r => ({ name: r.name, value: 100 * r.test.accuracy }));
+  if (own.length) {
+    const others = data.published || [];
+    const bars = [...own, ...others.map(o => ({ name: o.name + ' (LRA)', value: o.value }))];
+    figure(grid, 'Test accuracy', others.length
+      ? 'Grey: figures that Long Range Arena published for its own, larger setting of the task. They are context, not a comparison.'
+      : 'Scored once, by the checkpoint that was best on validation.',
+      bars.map(b => b.name + ' ' + b.value.toFixed(2) + ' %').join('; '),
+      [{ type: 'bar', x: bars.map(b => b.name), y: bars.map(b => b.value), text: bars.map(b => b.value.toFixed(1)),
+        marker: { color: bars.map((b, i) => i < own.length ? palette[i % palette.length] : '#9aa0a8') } }],
+      { yaxis: { title: { text: '%' } } });
+  }
+  data.runs.forEach(run => {
+    const series = probed(run, t => t.kurtosis);
+    if (!series.length) return;
+    const gaussian = probed(run, t => t.gaussian_kurtosis);
+    figure(grid, run.name + ': κ by epoch', 'Mardia’s kurtosis of each level’s scores, mean over blocks and heads; dotted: the value for Gaussian scores.',
+      series.map(s => 'level ' + s.level + ' ends at ' + short(last(s.y))).join('; '),
+      [...series.map((s, i) => ({ x: s.x, y: s.y, name: 'level ' + s.level, mode: 'lines+markers', line: { color: palette[i] } })),
+        ...gaussian.map(s => ({ x: s.x, y: s.y, name: 'Gaussian, level ' + s.level, line: { dash: 'dot', color: palette[s.level] }, mode: 'lines', showlegend: false }))],
+      { xaxis: { title: { text: 'epoch' } }, yaxis: { title: { text: 'κ' } } });
+  });
+}
+
+function training() {
+  const grid = section('Figure 3: training, and how Gaussian the scores are');
+  data.runs.filter(run => run.epochs.length).forEach(run => {
+    figure(grid, run.name + ': loss and accuracy', 'Solid: training, dashed: validation.',
+      'Training loss from ' + short(run.epochs[0].train_loss) + ' to ' + short(last(run.epochs).train_loss),
+      [{ x: epochs(run), y: run.epochs.map(e => e.train_loss), name: 'loss', line: { color: palette[0] } },
+        { x: epochs(run), y: run.epochs.map(e => e.validation_loss), name: 'validation loss', line: { color: palette[0], dash: 'dash' } },
+        { x: epochs(run), y: run.epochs.map(e => 100 * e.train_accuracy), name: 'accuracy, %', yaxis: 'y2', line: { color: palette[1] } },
+        { x: epochs(run), y: run.epochs.map(e => 100 * e.validation_accuracy), name: 'validation accuracy, %', yaxis: 'y2', line: { color: palette[1], dash: 'dash' } }],
+      { xaxis: { title: { text: 'epoch' } }, yaxis: { title: { text: 'loss' } }, yaxis2: { overlaying: 'y', side: 'right', showgrid: false, title: { text: '%' } } });
+    const kurtosis = probed(run, t => t.kurtosis_p), skewness = probed(run, t => t.skewness_p);
+    if (kurtosis.length) figure(grid, run.name + ': p-values by epoch', 'Mardia’s tests, mean over blocks and heads. Solid: kurtosis, dotted: skewness. Below 0.05 the scores are not Gaussian.',
+      kurtosis.map(s => 'level ' + s.level + ' kurtosis ends at ' + short(last(s.y))).join('; '),
+      [...kurtosis.map(s => ({ x: s.x, y: s.y, name: 'level ' + s.level + ', kurtosis', line: { color: palette[s.level] } })),
+        ...skewness.map(s => ({ x: s.x, y: s.y, name: 'level ' + s.level + ', skewness', line: { color: palette[s.level], dash: 'dot' } }))],
+      { xaxis: { title: { text: 'epoch' } }, yaxis: { range: [0, 1] } });
+    if (!run.theory) return;
+    const heads = run.theory.blocks.flatMap(b => b.heads.map(h => ({ ...h, block: b.block })));
+    const test = heads[0].levels[0].gaussianity;
+    if (test.first_component) {
+      const n = test.first_component.length;
+      figure(grid, run.name + ': quantiles of the first component', 'Scores of level 0, block 0, head 0, first principal component against a normal distribution.',
+        'Smallest ' + short(test.first_component[0]) + ', largest ' + short(last(test.first_component)),
+        [{ x: test.first_component.map((_, i) => normalQuantile((i + 0.5) / n)), y: test.first_component, mode: 'markers', name: 'scores', marker: { size: 4 } },
+          { x: [-3, 3], y: [-3, 3], mode: 'lines', name: 'normal', line: { dash: 'dot' } }],
+        { xaxis: { title: { text: 'normal quantile' } }, yaxis: { title: { text: 'observed' } } });
+    }
+    ['kurtosis_p', 'skewness_p'].forEach(name => {
+      const rows = heads.map(h => h.levels.map(l => l.gaussianity[name] ?? null));
+      figure(grid, run.name + ': final p-values, ' + name.replace('_p', ''), 'Level by block and head; dark is small, and below 0.05 not Gaussian.',
+        heads.map((h, i) => 'block ' + h.block + ' head ' + h.head + ': ' + rows[i].map(short).join(', ')).join('; '),
+        [{ type: 'heatmap', x: rows[0].map((_, l) => 'level ' + l), y: heads.map(h => 'block ' + h.block + ', head ' + h.head), z: rows,
+          zmin: 0, zmax: 1, colorscale: 'Viridis', texttemplate: '%{z:.2f}' }],
+        { yaxis: { autorange: 'reversed' } });
+    });
+  });
+}
+
+// Acklam's rational approximation would be more than a plot needs: bisection on the error function's series is enough.
+function normalQuantile(p) {
+  let low = -8, high = 8;
+  for (let i = 0; i < 60; ++i) {
+    const middle = (low + high) / 2;
+    if (normalBelow(middle) < p) low = middle; else high = middle;
+  }
+  return (low + high) / 2;
+}
+function normalBelow(x) {
+  let term = x, sum = x;
+  for (let n = 1; n < 120; ++n) { term *= x * x / (2 * n + 1); sum += term; }
+  return 0.5 + sum * Math.exp(-x * x / 2) / Math.sqrt(2 * Math.PI);
+}
+
+function claims() {
+  const examined = data.runs.filter(run => run.theory);
+  add(page, element('h2', 'The claims'));
+  if (!examined.length) {
+    add(page, element('p', 'No run has been examined yet: `hkt theory DIR` does it.'));
+    return;
+  }
+  examined[0].theory.claims.forEach((claim, index) => {
+    const card = element('div', undefined, { class: 'claim' });
+    add(card, element('h3', claim.title + ' (' + claim.paper + ')'));
+    examined.forEach(run => {
+      const own = run.theory.claims[index];
+      const line = element('p');
+      const kind = own.verdict === 'holds' ? 'holds' : own.verdict === 'does not hold' ? 'fails' : 'open';
+      add(line, element('span', run.name + ': ' + own.verdict + '. ', { class: 'verdict ' + kind }), own.sentence);
+      add(card, line);
+    });
+    add(page, card);
+    const grid = element('div', undefined, { class: 'grid' });
+    add(page, grid);
+    examined.forEach(run => (claimFigures[claim.claim] || (() => {}))(grid, run));
+  });
+}
+
+const headsOf = run => run.theory.blocks.flatMap(b => b.heads.map(h => ({ ...h, name: 'block ' + b.block + ', head ' + h.head })));
+
+const claimFigures = {
+  psd(grid, run) {
+    const heads = headsOf(run);
+    figure(grid, run.name + ': spectrum of B', 'Eigenvalues that are not zero by construction, sorted. Below the line they are negative.',
+      heads.map(h => h.name + ': ' + (100 * h.spectrum[0].negative_energy).toFixed(1) + ' % of the energy negative').join('; '),
+      heads.map((h, i) => ({ y: h.spectrum[0].eigenvalues, name: h.name, mode: 'lines', line: { dash: dashes[Math.floor(i / palette.length) % dashes.length] } })),
+      { xaxis: { title: { text: 'index' } }, yaxis: { title: { text: 'eigenvalue' } } });
+    const points = run.probes.filter(p => p.theory);
+    if (points.length > 1) figure(grid, run.name + ': smallest eigenvalue of scores by epoch', 'Of the symmetrised scores on a validation sequence, over the largest; one line for each head. Epoch 0 is before training.',
+      'From epoch ' + points[0].epoch + ' to ' + last(points).epoch,
+      heads.map((h, i) => ({ x: points.map(p => p.epoch), name: h.name,
+        y: points.map(p => p.theory.flatMap(b => b.heads)[i].scores_smallest_eigenvalue_share), mode: 'lines+markers' })),
+      { xaxis: { title: { text: 'epoch' } } });
+  },
+  decomposition(grid, run) {
+    const heads = headsOf(run);
+    figure(grid, run.name + ': directionality', 'The antisymmetric share of each level’s scores. A random matrix has one half.',
+      heads.map(h => h.name + ': ' + h.levels.map(l => (100 * l.directionality).toFixed(1) + ' %').join(', ')).join('; '),
+      heads[0].levels.map((_, l) => ({ type: 'bar', x: heads.map(h => h.name), y: heads.map(h => 100 * h.levels[l].directionality), name: 'level ' + l })),
+      { barmode: 'group', yaxis: { title: { text: '%' } } });
+  },
+  depth(grid, run) {
+    if (run.config.model.levels < 2) return;
+    const heads = headsOf(run), kept = heads[0].depth.map(d => d.kept);
+    const average = name => kept.map((_, i) => { const values = heads.map(h => h.depth[i][name]).filter(finite); return values.length ? mean(values) : null; });
+    const lines = [['measured KL', 'kl', 'solid'], ['Gaussian part', 'gaussian', 'dash'], ['Hoeffding bound', 'hoeffding', 'dot'], ['bound by the weights', 'weight_bound', 'dot'], ['geometric bound', 'geometric', 'dashdot']];
+    figure(grid, run.name + ': the cost of fewer levels', 'KL divergence from the full model when the first levels alone are kept, mean over heads and queries; logarithmic. With all levels it is zero.',
+      kept.map((k, i) => k + ' kept: ' + short(average('kl')[i])).join('; '),
+      lines.map(([name, key, dash]) => ({ x: kept, y: average(key).map(v => v > 0 ? v : null), name, line: { dash }, mode: 'lines+markers' })),
+      { xaxis: { title: { text: 'levels kept' }, dtick: 1 }, yaxis: { type: 'log', title: { text: 'nats' } } });
+    figure(grid, run.name + ': the three parts', 'KL = Gaussian ½κ₂ + non-Gaussian −κ₃/6 + κ₄/24 + remainder.',
+      kept.map((k, i) => k + ' kept: ' + ['gaussian', 'non_gaussian', 'remainder'].map(n => short(average(n)[i])).join(', ')).join('; '),
+      [['Gaussian', 'gaussian'], ['non-Gaussian', 'non_gaussian'], ['remainder', 'remainder']].map(([name, key]) => ({ type: 'bar', x: kept, y: average(key), name })),
+      { barmode: 'relative', xaxis: { title: { text: 'levels kept' }, dtick: 1 }, yaxis: { title: { text: 'nats' } } });
+  },
+};
+
+function provenance() {
+  add(page, element('h2', 'Configuration and provenance'));
+  data.runs.forEach(run => {
+    const details = element('details');
+    add(details, element('summary', run.name + ', ' + run.folder), element('pre', JSON.stringify(run.config, null, 2)));
+    add(page, details);
+  });
+  add(page, element('p', 'Written by hkt ' + data.where.version + ', commit ' + data.where.commit + ', on ' + data.where.date + ', ' + data.where.processor + '.', { class: 'soft' }));
+}
+
+answer();
+architecture();
+learning();
+training();
+claims();
+provenance();
+plots.forEach(draw => draw());
+document.documentElement.dataset.ready = 'yes';

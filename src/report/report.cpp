@@ -1,0 +1,38 @@
+#include "report.h"
+
+#include <stdexcept>
+#include <string_view>
+
+#include "resources.h"
+
+namespace hkt::report {
+namespace {
+
+// A script's data must not end the script.
+std::string inside_script(const std::string& text) {
+  std::string result;
+  result.reserve(text.size());
+  for (const char c : text) {
+    if (c == '/' && !result.empty() && result.back() == '<') result += '\\';
+    result += c;
+  }
+  return result;
+}
+
+void replace(std::string& text, std::string_view mark, std::string_view with) {
+  const auto at = text.find(mark);
+  if (at == std::string::npos) throw std::logic_error("the page has no place for " + std::string(mark) + ".");
+  text.replace(at, mark.size(), with);
+}
+
+}  // namespace
+
+std::string page(const nlohmann::ordered_json& data) {
+  std::string text(resources::page_html());
+  replace(text, "@SCRIPT@", resources::page_js());
+  replace(text, "@PLOTLY@", resources::plotly_js());
+  replace(text, "@DATA@", inside_script(data.dump()));  // last: it may hold anything
+  return text;
+}
+
+}  // namespace hkt::report

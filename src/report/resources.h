@@ -1,0 +1,12 @@
+// Files that are part of the program.
+#pragma once
+
+#include <string_view>
+
+namespace hkt::report::resources {
+
+std::string_view page_html();
+std::string_view page_js();
+std::string_view plotly_js();
+
+}  // namespace hkt::report::resources
