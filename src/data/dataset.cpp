@@ -86,6 +86,15 @@ Dataset load(const DataConfig& config, const Notify& notify) {
   return dataset;
 }
 
+std::string token_text(Task task, std::uint8_t token) {
+  if (task == Task::listops) return token < listops::vocab ? listops::text({&token, 1}) : "?";
+  if (task == Task::scifar) return std::to_string(token);
+  constexpr std::uint8_t space = 0x20, last = 0x7e;
+  if (token >= space && token <= last) return {static_cast<char>(token)};
+  constexpr std::string_view digits = "0123456789abcdef";
+  return {'\\', 'x', digits[token / 16], digits[token % 16]};
+}
+
 std::vector<std::uint8_t> encode(Task task, std::string_view text) {
   if (task == Task::listops) return listops::parse(text);
   if (task == Task::scifar) throw std::invalid_argument("the task scifar takes images; a text cannot be one.");

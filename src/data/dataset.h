@@ -46,6 +46,9 @@ using Notify = std::function<void(std::int64_t done, std::int64_t total, const s
 // sentence, for data that is not there or not as it should be.
 Dataset load(const DataConfig& config, const Notify& notify = {});
 
+// A token of that task, for people to read: an operator or digit, a character or \\xNN, a grey value.
+std::string token_text(Task task, std::uint8_t token);
+
 // A line of text as tokens of that task; throws std::invalid_argument where it is none (scifar takes no text).
 std::vector<std::uint8_t> encode(Task task, std::string_view text);
 

@@ -25,14 +25,18 @@ void replace(std::string& text, std::string_view mark, std::string_view with) {
   text.replace(at, mark.size(), with);
 }
 
-}  // namespace
-
-std::string page(const nlohmann::ordered_json& data) {
+std::string filled(const nlohmann::ordered_json& data, std::string_view script) {
   std::string text(resources::page_html());
-  replace(text, "@SCRIPT@", resources::page_js());
+  replace(text, "@SCRIPT@", script);
   replace(text, "@PLOTLY@", resources::plotly_js());
   replace(text, "@DATA@", inside_script(data.dump()));  // last: it may hold anything
   return text;
 }
+
+}  // namespace
+
+std::string page(const nlohmann::ordered_json& data) { return filled(data, resources::page_js()); }
+
+std::string explanation(const nlohmann::ordered_json& data) { return filled(data, resources::explain_js()); }
 
 }  // namespace hkt::report

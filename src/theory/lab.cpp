@@ -1,7 +1,6 @@
 #include "lab.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Context.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +8,7 @@
 #include <random>
 
 #include "hkt/theory.h"
+#include "walk.h"
 
 namespace hkt::theory {
 namespace {
@@ -33,55 +33,6 @@ struct Summary {
   }
   double mean() const { return count > 0 ? sum / static_cast<double>(count) : 0; }
 };
-
-// The float64 model on the CPU; the given one is left alone.
-Classifier exact_copy(const Classifier& model, const ModelConfig& config) {
-  auto generator = at::globalContext().defaultGenerator(at::kCPU);
-  const auto random_state = generator.get_state();  // initial weights are drawn, in vain; training must not notice
-  Classifier copy(config);
-  generator.set_state(random_state);
-  const at::NoGradGuard no_grad;
-  const auto from = model->named_parameters();
-  copy->to(at::kDouble);
-  for (auto& parameter : copy->named_parameters()) parameter.value().copy_(from[parameter.key()]);
-  copy->eval();
-  return copy;
-}
-
-// What one block's attention sees of one sequence.
-struct BlockView {
-  std::vector<at::Tensor> inputs;  // X(l), [T_l, width]
-  std::vector<at::Tensor> q, k;    // [heads, T_l, head width]
-
-  HeadScores head(HierarchicalAttentionImpl& attention, const ModelConfig& config, std::int64_t index) const {
-    std::vector<at::Tensor> own_q, own_k;
-    for (size_t level = 0; level < q.size(); ++level) {
-      own_q.push_back(q[level][index]);
-      own_k.push_back(k[level][index]);
-    }
-    return head_scores(own_q, own_k, attention.weights()[index], config.mask == Mask::causal);
-  }
-};
-
-// Calls view(block, attention, what it sees) for each block in turn.
-template <class View>
-void walk(Classifier& model, const at::Tensor& tokens, const View& view) {
-  auto x = model->embedded(tokens.unsqueeze(0));
-  std::int64_t index = 0;
-  for (const auto& module : *model->blocks) {
-    auto& block = *module->as<Block>();
-    const auto levels = block.attention->hierarchy(block.attention_norm(x));
-    const auto projected = block.attention->projected(levels);
-    BlockView seen;
-    for (size_t level = 0; level < levels.size(); ++level) {
-      seen.inputs.push_back(levels[level][0]);
-      seen.q.push_back(projected.q[level][0]);
-      seen.k.push_back(projected.k[level][0]);
-    }
-    view(index++, *block.attention, seen);
-    x = block.forward(x);
-  }
-}
 
 // Rows of s(l) over sequences that are long enough, drawn evenly; the same ones for the same seed.
 class RowSampler {

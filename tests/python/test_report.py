@@ -1,4 +1,5 @@
 """hkt report: one page that needs nothing else, opened in a browser where there is one."""
+import base64
 import json
 import re
 import shutil
@@ -56,19 +57,69 @@ def test_nothing_comes_from_elsewhere(page):
     assert not re.search(r'<(script|link|img)[^>]+(src|href)=', text)
 
 
+def opened(page, width, profile):
+    """What the browser made of the page, its scripts left out; nothing may have been said on its console."""
+    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},2000", "--virtual-time-budget=15000",
+               "--enable-logging=stderr", "--v=0", f"--user-data-dir={profile}", "--dump-dom", page.as_uri()]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert "CONSOLE" not in process.stderr, process.stderr
+    assert 'data-ready="yes"' in process.stdout
+    return re.sub(r"<script.*?</script>", "", process.stdout, flags=re.S)
+
+
 @pytest.mark.skipif(not chromium, reason="there is no browser here")
 @pytest.mark.parametrize("width", [1280, 420])
 def test_the_page_opens_and_all_plots_draw(page, width, tmp_path):
-    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},2000", "--virtual-time-budget=15000",
-               "--enable-logging=stderr", "--v=0", f"--user-data-dir={tmp_path}", "--dump-dom", page.as_uri()]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert 'data-ready="yes"' in process.stdout
-    figures = process.stdout.count("<figure>")
-    assert figures >= 15 and process.stdout.count('role="img"') == figures
-    assert len(re.findall(r'class="main-svg"', process.stdout)) >= figures
-    assert len(re.findall(r'aria-label="[^"]{20,}"', process.stdout)) >= figures
-    assert "CONSOLE" not in process.stderr, process.stderr
-    assert "NaN" not in re.sub(r"<script.*?</script>", "", process.stdout, flags=re.S)
+    text = opened(page, width, tmp_path)
+    figures = text.count("<figure>")
+    assert figures >= 15 and text.count('role="img"') == figures
+    assert len(re.findall(r'class="main-svg"', text)) >= figures
+    assert len(re.findall(r'aria-label="[^"]{20,}"', text)) >= figures
+    assert "NaN" not in text
+
+
+EXPRESSION = "[MAX 2 9 [MIN 4 7 ] 0 ]"
+
+
+def explained(runs, out, *arguments, name="hkt"):
+    process = run("explain", runs / name, "--out", out, *arguments, data=runs / "data")
+    assert process.returncode == 0, process.stderr
+    return process.stdout.splitlines()[0].split("\t")
+
+
+def test_an_explanation_says_what_predict_says(runs, tmp_path):
+    label, probability = explained(runs, tmp_path / "page.html", "--text", EXPRESSION)
+    predicted = run("predict", runs / "hkt", "--device", "cpu", data=runs / "data", input=EXPRESSION + "\n").stdout.split()
+    assert predicted[0] == label and float(predicted[1]) == pytest.approx(float(probability), abs=2e-4)
+    data = data_of(tmp_path / "page.html")
+    assert [token for token in data["tokens"]] == EXPRESSION.split()
+    head = data["blocks"][0]["heads"][0]
+    assert [level["rows"] for level in head["levels"]] == [len(data["tokens"]), -(-len(data["tokens"]) // 2), -(-len(data["tokens"]) // 4)]
+    attention = head["attention"]
+    values = [attention["low"] + (attention["high"] - attention["low"]) * b / 255 for b in base64.b64decode(attention["bytes"])]
+    rows = attention["rows"]
+    assert all(sum(values[i * rows:(i + 1) * rows]) == pytest.approx(1, abs=0.05) for i in range(rows))
+
+
+@pytest.mark.skipif(not chromium, reason="there is no browser here")
+@pytest.mark.parametrize("name", ["hkt", "standard"])
+def test_an_explanation_opens(runs, name, tmp_path):
+    explained(runs, tmp_path / "page.html", "--index", 3, name=name)
+    text = opened(tmp_path / "page.html", 1000, tmp_path / "profile")
+    maps = 7 if name == "hkt" else 5
+    assert text.count('role="img"') == maps and len(re.findall(r'class="main-svg"', text)) >= maps
+    assert "attends most to" in text
+
+
+def test_bad_explanations_are_refused(runs, tmp_path):
+    def explain(*arguments):
+        return run("explain", runs / "hkt", "--out", tmp_path / "x.html", *arguments, data=runs / "data")
+
+    refused(explain(), "--text", "--index")
+    refused(explain("--text", "[MAX 2", "--index", 1), "either")
+    refused(explain("--text", "[MAX 2"), "no ListOps expression")
+    refused(explain("--index", 1000), "--index is 1000", "0 to 31")
+    assert not (tmp_path / "x.html").exists()
 
 
 def test_labels_and_folders_may_hold_anything(runs, tmp_path):

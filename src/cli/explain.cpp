@@ -1,0 +1,137 @@
+// hkt explain: what a model looked at in one input, at every scale.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "commands.h"
+#include "files/whole_file.h"
+#include "loaded_run.h"
+#include "options.h"
+#include "report/quantised.h"
+#include "report/report.h"
+#include "theory/walk.h"
+#include "train/provenance.h"
+
+namespace hkt::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Options {
+  std::string folder, text, split = "test", out = "explanation.html";
+  std::optional<std::int64_t> index;
+  std::int64_t longest = 512;  // tokens that the page shows
+  std::optional<int> threads;
+};
+
+struct Input {
+  std::vector<std::uint8_t> tokens;
+  std::optional<std::string> label;  // the true one, of a data set
+};
+
+Input input_of(const Options& options, const LoadedRun& run) {
+  if (options.index.has_value() == !options.text.empty()) {
+    throw std::invalid_argument("give either --text or --index N, what is to be explained.");
+  }
+  if (!options.text.empty()) return {data::encode(run.config().data.task, options.text), {}};
+  const auto& split = split_of(run.dataset, options.split);
+  if (*options.index < 0 || *options.index >= split.size()) {
+    throw std::invalid_argument(fmt::format("--index is {}; the {} split has 0 to {}.", *options.index, options.split,
+                                            split.size() - 1));
+  }
+  const auto tokens = split.tokens(*options.index);
+  return {{tokens.begin(), tokens.end()},
+          run.dataset.labels[static_cast<std::size_t>(split.label(*options.index))]};
+}
+
+ordered_json matrix(const at::Tensor& square) {
+  const auto values = square.to(at::kDouble).contiguous();
+  return report::quantised({values.const_data_ptr<double>(), static_cast<std::size_t>(values.numel())}, values.size(0));
+}
+
+at::Tensor attention_of(const theory::HeadScores& head) {
+  auto scores = theory::combined(head, static_cast<std::int64_t>(head.levels.size()));
+  if (head.causal) scores = scores.masked_fill(at::ones_like(scores, at::kBool).triu(1), -INFINITY);
+  return scores.softmax(1);
+}
+
+ordered_json maps_of(Classifier& model, const ModelConfig& config, const at::Tensor& tokens) {
+  ordered_json blocks = ordered_json::array();
+  theory::walk(model, tokens, [&](std::int64_t, HierarchicalAttentionImpl& attention, const theory::BlockView& seen) {
+    ordered_json heads = ordered_json::array();
+    for (std::int64_t index = 0; index < config.heads; ++index) {
+      const auto head = seen.head(attention, config, index);
+      ordered_json levels = ordered_json::array();
+      for (const auto& level : head.levels) levels.push_back(matrix(level));
+      heads.push_back({{"weights", head.weights}, {"attention", matrix(attention_of(head))}, {"levels", levels}});
+    }
+    blocks.push_back({{"heads", std::move(heads)}});
+  });
+  return blocks;
+}
+
+int run(const Options& options) {
+  if (options.threads) at::set_num_threads(*options.threads);
+  const auto loaded = load_run(options.folder, at::kCPU);
+  const auto& config = loaded.config();
+  auto input = input_of(options, loaded);
+  const auto longest = std::min(config.model.max_length, options.longest);
+  const bool is_cut = std::ssize(input.tokens) > longest;
+  if (is_cut) {
+    warn(fmt::format("the input has {} tokens; the first {} are explained.", input.tokens.size(), longest));
+    input.tokens.resize(static_cast<std::size_t>(longest));
+  }
+  const at::NoGradGuard no_grad;
+  const auto tokens = at::tensor(at::ArrayRef<std::uint8_t>(input.tokens), at::kLong);
+  auto model = theory::exact_copy(loaded.trained.model, config.model);
+  const auto probabilities = at::softmax(model->forward(tokens.unsqueeze(0))[0], 0);
+  const auto& labels = loaded.trained.identity.labels;
+  const auto best = probabilities.argmax().item<std::int64_t>();
+
+  ordered_json data = {{"title", "What " + loaded.directory.folder.string() + " looked at"},
+                       {"image", config.data.task == Task::scifar && tokens.size(0) == 1024},
+                       {"spaced", config.data.task == Task::listops},
+                       {"prediction", labels[static_cast<std::size_t>(best)]},
+                       {"label", input.label ? ordered_json(*input.label) : ordered_json()},
+                       {"probabilities", ordered_json::array()},
+                       {"tokens", ordered_json::array()},
+                       {"causal", config.model.mask == Mask::causal}};
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    data["probabilities"].push_back(
+        {{"label", labels[i]}, {"probability", probabilities[static_cast<std::int64_t>(i)].item<double>()}});
+  for (const auto token : input.tokens) data["tokens"].push_back(data::token_text(config.data.task, token));
+  data["blocks"] = maps_of(model, config.model, tokens);
+  data["where"] = train::provenance();
+  write_file(options.out, report::explanation(data));
+  fmt::print("{}\t{:.4f}{}\n{}\n", labels[static_cast<std::size_t>(best)], probabilities[best].item<double>(),
+             input.label ? "\t(the label is " + *input.label + ")" : "", std::filesystem::absolute(options.out).string());
+  return 0;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& program, Action& action) {
+  const auto options = std::make_shared<Options>();
+  auto& command = *program.add_subcommand("explain", "Show what a model looked at in one input");
+  command.add_option("folder", options->folder, "a run directory")->required();
+  command.add_option("--text", options->text, "the input");
+  command.add_option("--index", options->index, "the number of a sequence of a split, instead of a text");
+  command.add_option("--split", options->split, "train, validation or test")->capture_default_str();
+  command.add_option("--length", options->longest, "explain at most so many tokens")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  command.add_option("--out", options->out, "the page")->capture_default_str();
+  command.add_option("--threads", options->threads, "threads of the CPU (default: the cores)")
+      ->check(CLI::Range(1, 1024));
+  command.footer(
+      "The page needs no network.\n\nExample:\n  hkt explain runs/hkt --text \"[MAX 2 9 [MIN 4 7 ] 0 ]\"");
+  command.callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace hkt::cli

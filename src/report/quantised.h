@@ -1,0 +1,13 @@
+// Matrices small enough for a page: a byte for each number.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <span>
+
+namespace hkt::report {
+
+// {"rows", "low", "high", "bytes"}: byte b of the base64 text stands for low + (high − low)·b/255. Square matrices.
+nlohmann::ordered_json quantised(std::span<const double> values, std::int64_t rows);
+
+}  // namespace hkt::report
