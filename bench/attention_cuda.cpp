@@ -118,9 +118,12 @@ Table cuda_attention_shapes(bool quick) {
           const Inputs in(s, at::kBFloat16), one({s.batch, s.heads, s.length, s.width, 1}, at::kBFloat16);
           const std::vector<at::Tensor> standard = {in.q[0], in.k[0], in.v};
           std::vector<Candidate> candidates = {
-              candidate("cudnn", backward, [&] { return cudnn(in, causal); }, standard, in.direction),
-              candidate("hkt", backward, [&] { return ours(in, causal); }, in.all, in.direction),
-              candidate("one level", backward, [&] { return ours(one, causal); }, one.all, one.direction),
+              candidate(
+                  "cudnn", backward, [&] { return cudnn(in, causal); }, standard, in.direction),
+              candidate(
+                  "hkt", backward, [&] { return ours(in, causal); }, in.all, in.direction),
+              candidate(
+                  "one level", backward, [&] { return ours(one, causal); }, one.all, one.direction),
               candidate("flash", backward, [&] { return flash(in, causal); }, standard, in.direction)};
           if (!quick)
             candidates.push_back(
@@ -150,7 +153,8 @@ Table cuda_attention_levels(bool quick) {
           number(operations(s, true, false) / operations({4, 16, 4096, width, 1}, true, false), 3)};
       for (const bool backward : {false, true}) {
         std::vector<Candidate> candidates = {
-            candidate("cudnn", backward, [&] { return cudnn(in, true); }, {in.q[0], in.k[0], in.v}, in.direction),
+            candidate(
+                "cudnn", backward, [&] { return cudnn(in, true); }, {in.q[0], in.k[0], in.v}, in.direction),
             candidate("hkt", backward, [&] { return ours(in, true); }, in.all, in.direction)};
         if (backward) {
           const auto plain = candidates[1].work;
@@ -177,9 +181,10 @@ Table cuda_attention_float32(bool quick) {
       for (const bool backward : {false, true}) {
         const Shape s{4, 8, 2048, width};
         const Inputs in(s, at::kFloat);
-        const Timings t({candidate("hkt", backward, [&] { return ours(in, causal); }, in.all, in.direction),
-                         candidate("concatenated", backward, [&] { return concatenated(in, causal); }, in.all,
-                                   in.direction),
+        const Timings t({candidate(
+                             "hkt", backward, [&] { return ours(in, causal); }, in.all, in.direction),
+                         candidate(
+                             "concatenated", backward, [&] { return concatenated(in, causal); }, in.all, in.direction),
                          candidate(
                              "standard", backward,
                              [&] { return at::scaled_dot_product_attention(in.q[0], in.k[0], in.v, {}, 0, causal); },
@@ -188,6 +193,27 @@ Table cuda_attention_float32(bool quick) {
         table.add({text(s), causal ? "causal" : "full", backward ? "forward+backward" : "forward",
                    number(t.seconds("hkt") * 1e3, 2), ratio(t, "hkt", "concatenated"), ratio(t, "hkt", "standard")});
       }
+  return table;
+}
+
+Table cuda_attention_long(bool quick) {
+  Table table(
+      "hkt::attention on CUDA, L = 3, bf16, causal: long sequences (B = 1, H = 16, D = 128), memory beyond the inputs",
+      {"T", "forward ms", "forward+backward ms", "inputs GiB", "forward GiB", "forward+backward GiB"});
+  for (const int64_t length : {16384, 131072}) {
+    if (quick && length > 16384) break;
+    const Inputs in({1, 16, length, 128}, at::kBFloat16);
+    const auto gibibytes = [](int64_t bytes) { return number(static_cast<double>(bytes) / (1 << 30), 2); };
+    int64_t inputs = 0;
+    for (const auto& tensor : in.all) inputs += static_cast<int64_t>(tensor.nbytes());
+    std::vector<std::string> times, memory = {gibibytes(inputs)};
+    for (const bool backward : {false, true}) {
+      const auto work = candidate("hkt", backward, [&] { return ours(in, true); }, in.all, in.direction);
+      times.push_back(number(Timings({work}, 3, wait).seconds("hkt") * 1e3, 1));
+      memory.push_back(gibibytes(peak_bytes(work.work)));
+    }
+    table.add({std::to_string(length), times[0], times[1], memory[0], memory[1], memory[2]});
+  }
   return table;
 }
 

@@ -19,8 +19,7 @@ class Timings {
  public:
   // Runs every candidate `rounds` times in turn, each sample long enough to be read off the clock. `finish` waits for work
   // that was only started, as on a GPU.
-  Timings(
-      const std::vector<Candidate>& candidates, int rounds, const std::function<void()>& finish = [] {});
+  Timings(const std::vector<Candidate>& candidates, int rounds, const std::function<void()>& finish = [] {});
   double seconds(const std::string& name) const;  // median
   double ratio(const std::string& name, const std::string& to) const;
   bool has(const std::string& name) const;
@@ -62,5 +61,7 @@ bool can_use_cuda();
 Table cuda_attention_shapes(bool quick);
 Table cuda_attention_levels(bool quick);
 Table cuda_attention_float32(bool quick);
+Table cuda_attention_long(bool quick);
+Table cuda_training_steps(bool quick);
 
 }  // namespace hkt::bench

@@ -15,8 +15,8 @@ namespace {
 // What was typed, with the variables that limit the instruction sets of torch and its libraries.
 std::string command_line(int count, char** arguments) {
   std::string line;
-  for (const char* variable : {"ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA",
-                               "HKT_CUDA_CAPABILITY"})
+  for (const char* variable :
+       {"ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "HKT_CUDA_CAPABILITY"})
     if (const char* value = std::getenv(variable)) line += std::string(variable) + "=" + value + " ";
   for (int i = 0; i < count; ++i) line += std::string(i > 0 ? " " : "") + arguments[i];
   return line;
@@ -51,11 +51,15 @@ int main(int count, char** arguments) {
   std::cout << where.dump() << "\n";
   std::vector<hkt::bench::Table> tables;
   using Measure = hkt::bench::Table (*)(bool);
-  const std::vector<Measure> on_cpu = {&hkt::bench::attention_shapes,           &hkt::bench::attention_growth_with_length,
-                                       &hkt::bench::attention_growth_with_levels, &hkt::bench::attention_memory,
-                                       &hkt::bench::downsample_shapes,          &hkt::bench::training_steps};
+  const std::vector<Measure> on_cpu = {&hkt::bench::attention_shapes,
+                                       &hkt::bench::attention_growth_with_length,
+                                       &hkt::bench::attention_growth_with_levels,
+                                       &hkt::bench::attention_memory,
+                                       &hkt::bench::downsample_shapes,
+                                       &hkt::bench::training_steps};
   const std::vector<Measure> on_cuda = {&hkt::bench::cuda_attention_shapes, &hkt::bench::cuda_attention_levels,
-                                        &hkt::bench::cuda_attention_float32};
+                                        &hkt::bench::cuda_attention_float32, &hkt::bench::cuda_attention_long,
+                                        &hkt::bench::cuda_training_steps};
   for (const Measure measure : cuda ? on_cuda : on_cpu) tables.push_back(measure(quick));
   if (out.empty()) return 0;
 
@@ -65,8 +69,8 @@ int main(int count, char** arguments) {
   markdown << "Written by `" << command_line(count, arguments) << "`: commit " << where["commit"].get<std::string>()
            << ", " << where["processor"].get<std::string>() << ", " << where["threads"] << " threads, "
            << where["cpu_kernels"].get<std::string>() << ", "
-           << (cuda ? where["gpus"][0].get<std::string>() + ", " : "") << "torch " << where["torch"].get<std::string>() << ", "
-           << where["date"].get<std::string>() << ".\n";
+           << (cuda ? where["gpus"][0].get<std::string>() + ", " : "") << "torch " << where["torch"].get<std::string>()
+           << ", " << where["date"].get<std::string>() << ".\n";
   for (const auto& table : tables) {
     all["tables"].push_back(table.json());
     markdown << "\n" << table.markdown();

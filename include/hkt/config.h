@@ -67,7 +67,7 @@ struct TrainConfig {
   std::int64_t seed = 0;       // of initial weights, dropout and the order of the data
   std::int64_t threads = 0;    // of the CPU, on which the last bits depend; 0: as many as there are cores
   DeviceKind device = DeviceKind::automatic;  // likewise; automatic: CUDA where it can be used
-  bool deterministic = false;                 // equal bits on every run on CUDA too, at some cost; the CPU always has them
+  bool deterministic = false;  // equal bits on every run on CUDA too, at some cost; the CPU always has them
   Padding padding = Padding::batch;
   Precision precision = Precision::automatic;  // bfloat16 (by autocast) on CUDA, float32 on the CPU
   double checkpoint_seconds = 60;              // between two writings of the state within an epoch

@@ -62,13 +62,14 @@ HKT_EXPORT Independence independence(const HeadScores& head);
 // For the first `kept` levels, over all query rows and the keys they may see: KL(p ‖ p_kept) and what it is made of.
 struct HKT_EXPORT DepthError {
   std::int64_t kept = 0;
-  double kl = 0;                                           // mean over rows
-  double gaussian = 0, non_gaussian = 0, remainder = 0;    // its parts ½κ₂, −κ₃/6 + κ₄/24 and the rest
-  double hoeffding = 0;                                    // mean of range(δ)²/8
-  double geometric = 0;                                    // the bound (r c / (1 − ρ))² ρ^{2·kept} / 2; infinite where ρ ≥ 1
-  double weight_bound = 0;                                 // r²(1 − Λ)²/2, before λ's decay is fitted
+  double kl = 0;                                         // mean over rows
+  double gaussian = 0, non_gaussian = 0, remainder = 0;  // its parts ½κ₂, −κ₃/6 + κ₄/24 and the rest
+  double hoeffding = 0;                                  // mean of range(δ)²/8
+  double geometric = 0;       // the bound (r c / (1 − ρ))² ρ^{2·kept} / 2; infinite where ρ ≥ 1
+  double weight_bound = 0;    // r²(1 − Λ)²/2, before λ's decay is fitted
   double identity_error = 0;  // the largest |KL − (E_p δ + log E_p e^{−δ})| over 1 + max|δ|
-  double worst_excess = 0;    // the largest KL − bound of a row, for the tightest bound of it, over 1 + max|δ|; ≤ 0 but for rounding
+  double worst_excess =
+      0;  // the largest KL − bound of a row, for the tightest bound of it, over 1 + max|δ|; ≤ 0 but for rounding
 };
 struct HKT_EXPORT Depth {
   std::vector<DepthError> errors;  // kept = 1, …, L

@@ -42,12 +42,11 @@ Input input_of(const Options& options, const LoadedRun& run) {
   if (!options.text.empty()) return {data::encode(run.config().data.task, options.text), {}};
   const auto& split = split_of(run.dataset, options.split);
   if (*options.index < 0 || *options.index >= split.size()) {
-    throw std::invalid_argument(fmt::format("--index is {}; the {} split has 0 to {}.", *options.index, options.split,
-                                            split.size() - 1));
+    throw std::invalid_argument(
+        fmt::format("--index is {}; the {} split has 0 to {}.", *options.index, options.split, split.size() - 1));
   }
   const auto tokens = split.tokens(*options.index);
-  return {{tokens.begin(), tokens.end()},
-          run.dataset.labels[static_cast<std::size_t>(split.label(*options.index))]};
+  return {{tokens.begin(), tokens.end()}, run.dataset.labels[static_cast<std::size_t>(split.label(*options.index))]};
 }
 
 ordered_json matrix(const at::Tensor& square) {
@@ -110,7 +109,8 @@ int run(const Options& options) {
   data["where"] = train::provenance();
   write_file(options.out, report::explanation(data));
   fmt::print("{}\t{:.4f}{}\n{}\n", labels[static_cast<std::size_t>(best)], probabilities[best].item<double>(),
-             input.label ? "\t(the label is " + *input.label + ")" : "", std::filesystem::absolute(options.out).string());
+             input.label ? "\t(the label is " + *input.label + ")" : "",
+             std::filesystem::absolute(options.out).string());
   return 0;
 }
 
@@ -129,8 +129,7 @@ void add_explain(CLI::App& program, Action& action) {
   command.add_option("--out", options->out, "the page")->capture_default_str();
   command.add_option("--threads", options->threads, "threads of the CPU (default: the cores)")
       ->check(CLI::Range(1, 1024));
-  command.footer(
-      "The page needs no network.\n\nExample:\n  hkt explain runs/hkt --text \"[MAX 2 9 [MIN 4 7 ] 0 ]\"");
+  command.footer("The page needs no network.\n\nExample:\n  hkt explain runs/hkt --text \"[MAX 2 9 [MIN 4 7 ] 0 ]\"");
   command.callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

@@ -39,8 +39,9 @@ int main(int count, char** arguments) {
   CLI::App program("The Hierarchical Kernel Transformer: attention at several resolutions.", "hkt");
   program.require_subcommand(1);
   hkt::cli::Action action;
-  for (const auto add : {hkt::cli::add_train, hkt::cli::add_eval, hkt::cli::add_predict, hkt::cli::add_theory, hkt::cli::add_report, hkt::cli::add_explain,
-                         hkt::cli::add_reproduce, hkt::cli::add_data, hkt::cli::add_info}) {
+  for (const auto add :
+       {hkt::cli::add_train, hkt::cli::add_eval, hkt::cli::add_predict, hkt::cli::add_theory, hkt::cli::add_report,
+        hkt::cli::add_explain, hkt::cli::add_reproduce, hkt::cli::add_data, hkt::cli::add_info}) {
     add(program, action);
   }
   try {

@@ -1,4 +1,6 @@
 // hkt report: one HTML page about one run or several.
+#include "report/report.h"
+
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -16,7 +18,6 @@
 #include "hkt/config.h"
 #include "hkt/safetensors.h"
 #include "options.h"
-#include "report/report.h"
 #include "train/metrics.h"
 #include "train/provenance.h"
 #include "train/run_directory.h"
@@ -35,9 +36,16 @@ struct Options {
 // Test accuracies that Long Range Arena (Tay et al., 2021) published for its own setting of each task.
 const std::map<std::string, std::vector<std::pair<std::string, double>>>& published() {
   static const std::map<std::string, std::vector<std::pair<std::string, double>>> all = {
-      {"listops", {{"Transformer", 36.37}, {"Longformer", 35.63}, {"Performer", 18.01}, {"Linformer", 35.70}, {"BigBird", 36.05}}},
-      {"imdb", {{"Transformer", 64.27}, {"Longformer", 62.85}, {"Performer", 65.40}, {"Linformer", 53.94}, {"BigBird", 64.02}}},
-      {"scifar", {{"Transformer", 42.44}, {"Longformer", 42.22}, {"Performer", 42.77}, {"Linformer", 38.56}, {"BigBird", 40.83}}}};
+      {"listops",
+       {{"Transformer", 36.37}, {"Longformer", 35.63}, {"Performer", 18.01}, {"Linformer", 35.70}, {"BigBird", 36.05}}},
+      {"imdb",
+       {{"Transformer", 64.27}, {"Longformer", 62.85}, {"Performer", 65.40}, {"Linformer", 53.94}, {"BigBird", 64.02}}},
+      {"scifar",
+       {{"Transformer", 42.44},
+        {"Longformer", 42.22},
+        {"Performer", 42.77},
+        {"Linformer", 38.56},
+        {"BigBird", 40.83}}}};
   return all;
 }
 
@@ -74,9 +82,10 @@ ordered_json test_score(const train::RunDirectory& run) {
     at::Tensor logits, labels;
     for (const auto& [name, tensor] : file.tensors) (name == "logits" ? logits : labels) = tensor;
     const auto correct = logits.argmax(1).eq(labels).sum().item<std::int64_t>();
-    return {{"correct", correct},
-            {"sequences", labels.size(0)},
-            {"accuracy", static_cast<double>(correct) / static_cast<double>(std::max<std::int64_t>(1, labels.size(0)))}};
+    return {
+        {"correct", correct},
+        {"sequences", labels.size(0)},
+        {"accuracy", static_cast<double>(correct) / static_cast<double>(std::max<std::int64_t>(1, labels.size(0)))}};
   } catch (const std::exception& error) {
     warn(run.predictions().string() + " is left out: " + error.what());
     return {};
@@ -167,10 +176,10 @@ std::string answer(const ordered_json& data) {
     for (const auto& model : data["comparison"]["models"])
       if (model["name"] == "hkt") ratio = model["step_ratio"], of_what = "a training step";
   const double gain = score_of(*hierarchical) - score_of(*standard);
-  return fmt::format("HKT ({}) reaches {}, standard attention ({}) {}: {:.2f} points {}, at {:.2f} times the time of {}.",
-                     (*hierarchical)["name"].get<std::string>(), said(*hierarchical),
-                     (*standard)["name"].get<std::string>(), said(*standard), std::abs(gain),
-                     gain >= 0 ? "more" : "less", ratio, of_what);
+  return fmt::format(
+      "HKT ({}) reaches {}, standard attention ({}) {}: {:.2f} points {}, at {:.2f} times the time of {}.",
+      (*hierarchical)["name"].get<std::string>(), said(*hierarchical), (*standard)["name"].get<std::string>(),
+      said(*standard), std::abs(gain), gain >= 0 ? "more" : "less", ratio, of_what);
 }
 
 int run(const Options& options) {

@@ -60,19 +60,18 @@ int run(const Options& options) {
     lab.progress = [&](auto done, auto total) { progress.show(done, total, "sequences"); };
     examination = theory::examine(model, config.model, sequences, lab);
   }
-  nlohmann::ordered_json result = {
-      {"format", 1},
-      {"model",
-       {{"run", loaded.directory.folder.string()},
-        {"checksum", loaded.trained.checksum},
-        {"random", options.random},
-        {"config", nlohmann::ordered_json::parse(config.to_json())["model"]}}},
-      {"data",
-       {{"split", options.split},
-        {"sequences", sequences.size()},
-        {"longest", sequences.front().size(0)},
-        {"shortest", sequences.back().size(0)}}},
-      {"claims", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json result = {{"format", 1},
+                                   {"model",
+                                    {{"run", loaded.directory.folder.string()},
+                                     {"checksum", loaded.trained.checksum},
+                                     {"random", options.random},
+                                     {"config", nlohmann::ordered_json::parse(config.to_json())["model"]}}},
+                                   {"data",
+                                    {{"split", options.split},
+                                     {"sequences", sequences.size()},
+                                     {"longest", sequences.front().size(0)},
+                                     {"shortest", sequences.back().size(0)}}},
+                                   {"claims", nlohmann::ordered_json::array()}};
   for (const auto& claim : theory::claims_of(examination, config.model)) {
     result["claims"].push_back({{"claim", claim.key},
                                 {"paper", claim.paper},

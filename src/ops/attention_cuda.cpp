@@ -31,8 +31,8 @@ kernels::cuda::Device current_device() {
   device.stream = at::cuda::getCurrentCUDAStream().stream();
   device.deterministic = at::globalContext().deterministicAlgorithms();
   TORCH_CHECK(device.capability >= kernels::cuda::oldest_capability, "hkt::attention: ", properties->name,
-              " has compute capability ", properties->major, ".", properties->minor,
-              "; this build has kernels for ", kernels::cuda::built_for());
+              " has compute capability ", properties->major, ".", properties->minor, "; this build has kernels for ",
+              kernels::cuda::built_for());
   device.capability = std::min(device.capability, most_capability());
   return device;
 }

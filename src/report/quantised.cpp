@@ -30,7 +30,8 @@ nlohmann::ordered_json quantised(std::span<const double> values, std::int64_t ro
   const double width = values.empty() || *high == *low ? 1 : *high - *low;
   std::vector<std::uint8_t> bytes;
   bytes.reserve(values.size());
-  for (const double value : values) bytes.push_back(static_cast<std::uint8_t>(std::lround((value - *low) / width * steps)));
+  for (const double value : values)
+    bytes.push_back(static_cast<std::uint8_t>(std::lround((value - *low) / width * steps)));
   return {{"rows", rows},
           {"low", values.empty() ? 0 : *low},
           {"high", values.empty() ? 0 : *low + width},

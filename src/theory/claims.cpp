@@ -11,7 +11,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr double exact = 1e-9;            // relative errors below this are rounding
+constexpr double exact = 1e-9;  // relative errors below this are rounding
 constexpr double significance = 0.05;
 
 // Calls look(head) for the entry of each head of each block.
@@ -29,7 +29,8 @@ Claim titled(const std::string& key, const std::string& paper, const std::string
 }
 
 Claim semidefinite(const json& examination, const ModelConfig& config) {
-  Claim claim = titled("psd", "Proposition 3.1", "The symmetrised scores form a positive semidefinite kernel if B is one");
+  Claim claim =
+      titled("psd", "Proposition 3.1", "The symmetrised scores form a positive semidefinite kernel if B is one");
   std::int64_t kernels = 0, definite = 0;
   double energy = 0, smallest = 0;
   bool implied = true;
@@ -48,7 +49,8 @@ Claim semidefinite(const json& examination, const ModelConfig& config) {
   energy /= static_cast<double>(std::max<std::int64_t>(1, kernels));
   if (config.positions == Positions::rotary && config.psd != Psd::tied) {
     claim.sentence = fmt::format(
-        "With rotary positions the bilinear form depends on the distance, so the condition on B does not apply; on real "
+        "With rotary positions the bilinear form depends on the distance, so the condition on B does not apply; on "
+        "real "
         "inputs the smallest eigenvalue of the symmetrised scores is {:.3f} of the largest.",
         smallest);
     return claim;
@@ -61,8 +63,10 @@ Claim semidefinite(const json& examination, const ModelConfig& config) {
         kernels, smallest);
   } else {
     claim.sentence = fmt::format(
-        "The condition is met by {} of {} kernels: on average {:.1f} % of B's energy is negative, and on real inputs the "
-        "smallest eigenvalue of the symmetrised scores is {:.3f} of the largest. Free projections of several heads never "
+        "The condition is met by {} of {} kernels: on average {:.1f} % of B's energy is negative, and on real inputs "
+        "the "
+        "smallest eigenvalue of the symmetrised scores is {:.3f} of the largest. Free projections of several heads "
+        "never "
         "meet it.",
         definite, kernels, 100 * energy, smallest);
   }
@@ -70,7 +74,9 @@ Claim semidefinite(const json& examination, const ModelConfig& config) {
 }
 
 Claim decomposition(const json& examination, const ModelConfig& config) {
-  Claim claim = titled("decomposition", "Propositions 3.5 and 3.6", "Scores are a reciprocal and a directional part at each level, and downsampling keeps them apart");
+  Claim claim =
+      titled("decomposition", "Propositions 3.5 and 3.6",
+             "Scores are a reciprocal and a directional part at each level, and downsampling keeps them apart");
   double worst = 0, independence = 1, lowest = 1, highest = 0;
   for_heads(examination, [&](const json& head) {
     if (!head["commutation_error"].is_null()) worst = std::max(worst, head["commutation_error"].get<double>());
@@ -85,27 +91,31 @@ Claim decomposition(const json& examination, const ModelConfig& config) {
                             ? std::string("With rotary positions there is no one bilinear form to symmetrise")
                             : fmt::format("Symmetrising commutes with downsampling and upsampling to {:.1e}", worst);
   claim.sentence = fmt::format(
-      "{}; between {:.1f} and {:.1f} % of a level's scores are directional, and the parts of all levels are independent "
+      "{}; between {:.1f} and {:.1f} % of a level's scores are directional, and the parts of all levels are "
+      "independent "
       "(smallest eigenvalue of their Gram matrix {:.1e}).",
       commutes, 100 * lowest, 100 * highest, independence);
   return claim;
 }
 
 Claim subsumption(const json& examination) {
-  Claim claim = titled("subsumption", "Proposition 3.4", "HKT contains standard attention and causal convolution, strictly");
+  Claim claim =
+      titled("subsumption", "Proposition 3.4", "HKT contains standard attention and causal convolution, strictly");
   const auto& found = examination["subsumption"];
   const double standard = found["standard_error"], convolution = found["convolution_error"];
   const std::int64_t rank = found["rank"], width = found["head_width"];
   claim.verdict = standard < exact && convolution < exact && rank > width ? Verdict::holds : Verdict::fails;
   claim.sentence = fmt::format(
-      "Weights were built that turn the module into standard attention (error {:.1e}) and into a convolution with taps of "
+      "Weights were built that turn the module into standard attention (error {:.1e}) and into a convolution with taps "
+      "of "
       "both signs (error {:.1e}); scores of rank {} come from heads of width {}.",
       standard, convolution, rank, width);
   return claim;
 }
 
 Claim depth(const json& examination, const ModelConfig& config) {
-  Claim claim = titled("depth", "results 4.3 and 4.4", "Leaving out levels costs a KL divergence of three parts that decays");
+  Claim claim =
+      titled("depth", "results 4.3 and 4.4", "Leaving out levels costs a KL divergence of three parts that decays");
   if (config.levels < 2) {
     claim.sentence = "The model has one level, so there is nothing to leave out.";
     return claim;
@@ -122,7 +132,8 @@ Claim depth(const json& examination, const ModelConfig& config) {
   });
   claim.verdict = identity < exact && excess < exact ? Verdict::holds : Verdict::fails;
   claim.sentence = fmt::format(
-      "The identity holds to {:.1e} and no row exceeds its bounds; keeping level 0 alone costs {:.4f} nats on average{}, "
+      "The identity holds to {:.1e} and no row exceeds its bounds; keeping level 0 alone costs {:.4f} nats on "
+      "average{}, "
       "and the level weights decay in {} of {} heads.",
       identity, first / static_cast<double>(heads),
       config.levels > 2 ? fmt::format(", keeping all but the last {:.4f}", last / static_cast<double>(heads)) : "",
@@ -152,7 +163,8 @@ Claim gaussianity(const json& examination) {
   }
   claim.verdict = 2 * kept_skewness >= tests && 2 * kept_kurtosis >= tests ? Verdict::holds : Verdict::fails;
   claim.sentence = fmt::format(
-      "Mardia's tests, {} samples or more each, find no departure at 5 % in skewness for {} and in kurtosis for {} of {} "
+      "Mardia's tests, {} samples or more each, find no departure at 5 % in skewness for {} and in kurtosis for {} of "
+      "{} "
       "levels of heads; the kurtosis is {:.2f} of the Gaussian one on average.",
       fewest, kept_skewness, kept_kurtosis, tests, ratio / static_cast<double>(tests));
   return claim;

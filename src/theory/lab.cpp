@@ -123,8 +123,7 @@ struct HeadLedger {
     weights = head.weights;
     const auto levels = static_cast<std::int64_t>(head.levels.size());
     eigenvalue_share.add(smallest_eigenvalue_share(combined(head, levels)));
-    for (std::size_t l = 0; l < head.levels.size(); ++l)
-      directionality[l].add(theory::directionality(head.levels[l]));
+    for (std::size_t l = 0; l < head.levels.size(); ++l) directionality[l].add(theory::directionality(head.levels[l]));
     const auto independent = theory::independence(head);
     independent_matrices = std::max(independent_matrices, independent.matrices);
     independence.add(independent.smallest_eigenvalue);
@@ -163,8 +162,7 @@ struct HeadLedger {
     }
     return {{"scores_smallest_eigenvalue_share", eigenvalue_share.smallest},
             {"commutation_error", commutation.largest},
-            {"independence",
-             {{"matrices", independent_matrices}, {"smallest_eigenvalue", independence.smallest}}},
+            {"independence", {{"matrices", independent_matrices}, {"smallest_eigenvalue", independence.smallest}}},
             {"levels", levels},
             {"decay", {{"rho", decay}, {"constant", constant}}},
             {"depth", depths},
@@ -210,7 +208,8 @@ nlohmann::ordered_json examine(Classifier model, const ModelConfig& config, cons
         }
       }
     });
-    if (options.progress) options.progress(static_cast<std::int64_t>(i) + 1, static_cast<std::int64_t>(sequences.size()));
+    if (options.progress)
+      options.progress(static_cast<std::int64_t>(i) + 1, static_cast<std::int64_t>(sequences.size()));
   }
 
   json blocks = json::array();

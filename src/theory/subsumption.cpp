@@ -88,7 +88,8 @@ double convolution_error() {
 
   const auto weight = at::tensor(kernel, at::kDouble).flip(0).expand({channels, 1, taps});
   const auto padded = at::constant_pad_nd(signal.t(), {taps - 1, 0}).unsqueeze(0);
-  const auto expected = at::conv1d(padded, weight, {}, at::IntArrayRef{1}, at::IntArrayRef{0}, at::IntArrayRef{1}, channels)[0].t();
+  const auto expected =
+      at::conv1d(padded, weight, {}, at::IntArrayRef{1}, at::IntArrayRef{0}, at::IntArrayRef{1}, channels)[0].t();
   return largest_difference(result, expected);
 }
 

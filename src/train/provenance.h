@@ -9,8 +9,8 @@ namespace hkt::train {
 
 std::string processor();
 std::vector<std::string> gpus();  // of NVIDIA, as the driver names them
-std::string version();  // of this project
-std::string commit();   // it was built from
+std::string version();            // of this project
+std::string commit();             // it was built from
 
 // Version, commit, torch, processor, instruction set, GPUs, threads and date.
 nlohmann::ordered_json provenance();

@@ -89,15 +89,15 @@ void Trainer::begin_metrics() {
   metrics_ = std::make_unique<MetricsFile>(run_.metrics(), position_.metrics_bytes);
   if (saved_step_ >= 0) return;
   metrics_->add(probed({{"event", "start"},
-                 {"parameters", learner_->parameters()},
-                 {"steps", steps_},
-                 {"epochs", settings().epochs},
-                 {"train_sequences", dataset_.train.size()},
-                 {"validation_sequences", dataset_.validation.size()},
-                 {"cut_sequences", data::count_cut(dataset_.train, shape_.max_length)},
-                 {"device", device_.str()},
-                 {"precision", uses_bfloat16(identity_.config, device_) ? "bfloat16" : "float32"},
-                 {"threads", at::get_num_threads()}}));
+                        {"parameters", learner_->parameters()},
+                        {"steps", steps_},
+                        {"epochs", settings().epochs},
+                        {"train_sequences", dataset_.train.size()},
+                        {"validation_sequences", dataset_.validation.size()},
+                        {"cut_sequences", data::count_cut(dataset_.train, shape_.max_length)},
+                        {"device", device_.str()},
+                        {"precision", uses_bfloat16(identity_.config, device_) ? "bfloat16" : "float32"},
+                        {"threads", at::get_num_threads()}}));
   save();
 }
 
@@ -216,17 +216,17 @@ void Trainer::end_epoch() {
     save_model(run_, identity_, best_);
   }
   metrics_->add(probed({{"event", "epoch"},
-                 {"epoch", position_.epoch},
-                 {"step", position_.step},
-                 {"train_loss", position_.epoch_tally.mean_loss()},
-                 {"train_accuracy", position_.epoch_tally.accuracy()},
-                 {"validation_loss", validation.mean_loss()},
-                 {"validation_accuracy", validation.accuracy()},
-                 {"best", best},
-                 {"level_weights", level_weights()},
-                 {"seconds", position_.seconds},
-                 {"data_wait_share", wait_share},
-                 {"validation_seconds", since(begin)}}));
+                        {"epoch", position_.epoch},
+                        {"step", position_.step},
+                        {"train_loss", position_.epoch_tally.mean_loss()},
+                        {"train_accuracy", position_.epoch_tally.accuracy()},
+                        {"validation_loss", validation.mean_loss()},
+                        {"validation_accuracy", validation.accuracy()},
+                        {"best", best},
+                        {"level_weights", level_weights()},
+                        {"seconds", position_.seconds},
+                        {"data_wait_share", wait_share},
+                        {"validation_seconds", since(begin)}}));
   if (hooks_.epoch) hooks_.epoch({position_.epoch, position_.epoch_tally, validation, best});
   ++position_.epoch;
   position_.batch = 0;

@@ -34,7 +34,7 @@ struct Hooks {
   std::function<void(const Moment&)> step;
   std::function<void(const EpochResult&)> epoch;
   Warn warn;
-  std::function<bool()> stop;  // asked after every step
+  std::function<bool()> stop;                               // asked after every step
   std::function<nlohmann::ordered_json(Classifier)> probe;  // looks at the model before the first and after each epoch
 };
 

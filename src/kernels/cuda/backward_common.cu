@@ -1,5 +1,4 @@
 #include "backward_common.h"
-
 #include "element.h"
 
 namespace hkt::kernels::cuda {

@@ -3,375 +3,625 @@
 // the scores' gradient. Gradients of the queries are added up in float32 in the workspace; finish_kernel brings them home.
 #pragma once
 
+#include <type_traits>
+
 #include "../backward_common.h"
 #include "plan.h"
 #include "tile.h"
 
 namespace hkt::kernels::cuda::sm80 {
 
-// Float32 sums of grad_q of each level, [batch, heads, rows of the level, padded width], and where they begin.
+// Float32 sums of grad_q of each level, [batch, heads, rows, padded width].
 struct QuerySums {
   float* data[max_levels];
 };
 
-__device__ __forceinline__ void add_pair(float* to, float x, float y) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x), "f"(y) : "memory");
-#else
-  atomicAdd(to, x);
-  atomicAdd(to + 1, y);
-#endif
-}
+// The order in which blocks add to the sums of a tile of queries, so that equal inputs give equal bits: counters[tile] of
+// them have. `wraps`: blocks begin at different tiles and meet each tile one after the other; all of a head must run at
+// once. Otherwise the order is that of the blocks, or for causal attention the reverse one, in which they arrive.
+struct Turns {
+  int* counters = nullptr;  // [batch, heads, tiles of queries]; null: in no order
+  bool wraps = false;
+};
 
-// sums[m][n] += left · right: `left` 16·rows × 16·steps, fragments given by load_left(step, m, fragment); `right` holds the
-// tokens of the inner dimension as rows: right_row(inner) of them, columns from 8·chunk on.
-template <class T, int rows, int blocks, int steps, int width, class LoadLeft, class RightRow>
+// How the eight warps of a block with n keys share its products.
+template <int width, int n>
+struct Share {
+  static constexpr int queries = backward_tile::queries;
+  // Scores, and the same keys for grad_k of levels 0 and 1 and grad_v.
+  static constexpr int key_warps = n / 32, query_warps = 8 / key_warps, warp_queries = queries / query_warps;
+  static constexpr int blocks = warp_queries / 8, column_blocks = width / query_warps / 8;
+  // grad_k beyond level 1: tiles of 16 × 4 keys.
+  static constexpr int quad_tiles = n / 64, quad_blocks = width / (8 / quad_tiles) / 8;
+  // grad_q of level 0, of level 1 (two tiles of 16 × 2 queries), beyond (one of 16 × 4; narrow heads leave warps idle).
+  static constexpr int query_columns = width / 4 < 16 ? 16 : width / 4, query_blocks = query_columns / 8;
+  static constexpr int along = width / query_columns, query_tiles = queries / (8 / along) / 16;
+  static constexpr int pair_blocks = width / 32;
+  static constexpr int query_quad_blocks = width / 64 < 1 ? 1 : width / 64;
+
+  __device__ static __forceinline__ int warp() { return threadIdx.x / 32; }
+  __device__ static __forceinline__ int key_warp() { return warp() % key_warps; }
+  __device__ static __forceinline__ int query_warp() { return warp() / key_warps; }
+  // A thread's first key and query of the tile; + parity and 16 · half, + 8 · block and 0 or 1.
+  __device__ static __forceinline__ int key() { return 32 * key_warp() + 2 * (threadIdx.x % 32 / 4); }
+  __device__ static __forceinline__ int query() { return query_warp() * warp_queries + 2 * (threadIdx.x % 4); }
+};
+
+// The products that a thread sums over all steps.
+template <int width, int n, int max_level_count>
+struct KeyGradients {
+  using S = Share<width, n>;
+  float values[2][S::column_blocks][4] = {}, keys[2][S::column_blocks][4] = {}, pairs[1][S::column_blocks][4] = {};
+  float quads[max_level_count - 2][1][S::quad_blocks][4] = {};
+};
+
+// What does not change for a block: its place, and what lies where in shared memory.
+template <int width, int n>
+struct Block {
+  static constexpr int queries = backward_tile::queries;
+  Place place;
+  std::int64_t sequence;
+  int length, levels;            // of the problem
+  int first_tile, tiles, steps;  // of valid queries
+  int active;                    // key tiles that have valid keys
+  bool causal;
+  const float* weights;
+  float unit;  // of the scores, in base 2
+
+  std::uint32_t base;
+  backward_tile::Layout layout;
+  Swizzled<width> k, v;
+  Swizzled<queries> p, ds;
+  Swizzled<queries / 2> pairs;
+  Swizzled<queries / 4> quads;
+
+  __device__ Block(const AttentionForward& problem, int level_count, const Turns& turns, std::uint32_t memory)
+      : length(static_cast<int>(problem.length)),
+        levels(level_count),
+        causal(problem.causal),
+        unit(static_cast<float>(problem.scale) * log2_e),
+        base(memory),
+        layout(backward_tile::layout_of<width, n>(level_count)),
+        k{base},
+        v{base + layout.values},
+        p{base + layout.probabilities},
+        ds{base + layout.gradients},
+        pairs{base + layout.pairs},
+        quads{base + layout.quads} {
+    const int key_tiles = (length + n - 1) / n;
+    int index = blockIdx.x % key_tiles;
+    if (turns.counters && causal) index = key_tiles - 1 - index;
+    sequence = blockIdx.x / key_tiles;
+    const std::int64_t batch = sequence / problem.heads;
+    place = {index * n, sequence % problem.heads, batch, valid_length(problem, batch)};
+    tiles = (place.length + queries - 1) / queries;
+    active = (place.length + n - 1) / n;
+    first_tile = causal || turns.wraps ? place.first / queries : 0;
+    steps = place.first >= place.length ? 0 : causal ? tiles - first_tile : tiles;
+    weights = static_cast<const float*>(problem.weights) + place.head * levels;
+  }
+  __device__ __forceinline__ int tile(int step) const {
+    const int tile = first_tile + step;
+    return tile < tiles ? tile : tile - tiles;
+  }
+  // How many blocks add to a tile before this one.
+  __device__ __forceinline__ int rank(int tile, const Turns& turns) const {
+    const int own = place.first / n;
+    if (!causal && !turns.wraps) return own;
+    const int distance = tile * queries / n - own;
+    return distance < 0 ? distance + active : distance;
+  }
+  // Of a stage: queries, grad_out, lse and delta.
+  __device__ __forceinline__ Swizzled<width> q(int stage) const {
+    return {base + layout.stages + stage * layout.stage_bytes};
+  }
+  __device__ __forceinline__ Swizzled<width> grad_out(int stage) const {
+    return q(stage).from_row(level_base(queries, levels));
+  }
+  __device__ __forceinline__ std::uint32_t row_data(int stage, int array) const {
+    return base + layout.row_data + (2 * stage + array) * queries * 4;
+  }
+};
+
+// sums[m][n] += left · right, or = if they are `fresh`: load_left(step, m, fragment), load_right(step, n, fragments).
+template <class T, int steps, bool fresh, int rows, int blocks, class LoadLeft, class LoadRight>
 __device__ __forceinline__ void add_outer(float (&sums)[rows][blocks][4], const LoadLeft& load_left,
-                                          Swizzled<width> right, const RightRow& right_token, int chunk) {
+                                          const LoadRight& load_right) {
 #pragma unroll
   for (int step = 0; step < steps; ++step) {
     std::uint32_t a[rows][4];
 #pragma unroll
     for (int m = 0; m < rows; ++m) load_left(step, m, a[m]);
-    const int token = right_token(16 * step + 8 * right_chunk() + right_row());
 #pragma unroll
     for (int n = 0; n < blocks; n += 2) {
       std::uint32_t b[4];
-      load_transposed(b, right.at(token, chunk + (blocks == 1 ? 0 : n + right_block())));
+      load_right(step, n, b);
 #pragma unroll
       for (int m = 0; m < rows; ++m) {
-        multiply<T>(sums[m][n], a[m], b[0], b[1]);
-        if constexpr (blocks > 1) multiply<T>(sums[m][n + 1], a[m], b[2], b[3]);
+        multiply<T>(sums[m][n], a[m], b[0], b[1], fresh && step == 0);
+        if constexpr (blocks > 1) multiply<T>(sums[m][n + 1], a[m], b[2], b[3], fresh && step == 0);
       }
     }
   }
 }
-
-template <class T, int width, int max_level_count>
-__global__ void __launch_bounds__(backward_tile::threads)
-    backward_kernel(const __grid_constant__ AttentionBackward problem, const float* lse, const float* delta,
-                    const __grid_constant__ QuerySums query_sums, int* turns) {
-  using namespace backward_tile;
-  constexpr int n = keys<width>;
-  constexpr int key_warps = n / 32, query_warps = 8 / key_warps, warp_queries = queries / query_warps;
-  constexpr int blocks = warp_queries / 8;               // of a warp's scores
-  constexpr int columns = width / query_warps;           // of a warp's part of grad_k and grad_v
-  constexpr int column_blocks = columns / 8;
-  constexpr int query_columns = width / 4;               // of a warp's part of grad_q
-  constexpr int query_blocks = query_columns / 8;
-  const int levels = max_level_count == 1 ? 1 : problem.levels;
-
-  extern __shared__ __align__(1024) unsigned char memory[];
-  const Swizzled<width> k{static_cast<std::uint32_t>(__cvta_generic_to_shared(memory))};
-  const Swizzled<width> v = k.from_row(level_base(n, levels));
-  const Swizzled<width> stages = v.from_row(n);
-  const int stage_rows = level_base(queries, levels) + queries;
-  const Swizzled<queries> p{stages.from_row(2 * stage_rows).base};          // [key][query]
-  const Swizzled<queries> ds = p.from_row(n);                               // [key][query]
-  const Swizzled<queries / 2> pooled{ds.from_row(n).base};                  // [key pair][query pair]
-  const std::uint32_t row_values = pooled.from_row(n / 2).base;             // lse and delta of the two stages
-  float* const row_data =
-      reinterpret_cast<float*>(memory + (row_values - static_cast<std::uint32_t>(__cvta_generic_to_shared(memory))));
-
-  const std::int64_t tiles = (problem.length + n - 1) / n;
-  const std::int64_t head = blockIdx.x / tiles % problem.heads, batch = blockIdx.x / tiles / problem.heads;
-  std::int64_t length = problem.length;
-  if (problem.lengths) length = max(std::int64_t(0), min(length, problem.lengths[batch]));
-  const Place place{static_cast<std::int64_t>(blockIdx.x) % tiles * n, head, batch, length};
-  const std::int64_t sequence = batch * problem.heads + head;
-  const std::int64_t padded = (problem.length + 127) / 128 * 128;
-  const float* weights = static_cast<const float*>(problem.weights) + head * problem.levels;
-  const float unit = static_cast<float>(problem.scale) * log2_e;
-
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int key_warp = warp % key_warps, query_warp = warp / key_warps;
-  const int row = 32 * key_warp + 2 * (lane / 4);  // key of the tile; + parity, + 16 for the fragment's second half
-  const int column = query_warp * warp_queries + 2 * (lane % 4);
-
-  float grad_v[2][column_blocks][4] = {}, grad_k[2][column_blocks][4] = {};
-  float grad_coarse[max_level_count > 1 ? max_level_count - 1 : 1][1][column_blocks][4] = {};
-
-  const auto copy_queries = [&](std::int64_t query, int stage) {
-    const Swizzled<width> q = stages.from_row(stage * stage_rows);
-    copy_levels<T, width, threads>(q, problem.q, place, query, problem.length, levels, queries, problem.width);
-    copy_rows<T, width, threads>(q.from_row(level_base(queries, levels)), 0, rows_of<T>(problem.grad_out, place),
-                                 problem.grad_out.row_stride, query, problem.length, queries, problem.value_width);
-    if (threadIdx.x < 2 * queries / 4) {
-      const int array = threadIdx.x / (queries / 4), four = threadIdx.x % (queries / 4);
-      copy_16(row_values + stage * 2 * queries * 4 + (array * queries + 4 * four) * 4,
-              (array ? delta : lse) + sequence * padded + query + 4 * four, true);
-    }
-    commit_copies();
+// Its operands. Left: rows of [own][inner] as they lie, or of [inner][own] turned, from row or column `first` on.
+template <int width>
+__device__ __forceinline__ auto straight(Swizzled<width> array, int first) {
+  const Lane<width> lane(array, first + left_row(), left_chunk());
+  return [lane](int step, int m, std::uint32_t (&a)[4]) { load_matrices(a, lane.at(16 * m, 2 * step)); };
+}
+template <int width>
+__device__ __forceinline__ auto turned(Swizzled<width> array, int first) {
+  const Lane<width> lane(array, 8 * (threadIdx.x % 32 / 16) + right_row(), first / 8 + threadIdx.x / 8 % 2);
+  return [lane](int step, int m, std::uint32_t (&a)[4]) { load_transposed(a, lane.at(16 * step, 2 * m)); };
+}
+// Right: [inner][columns], part `part` of its columns in parts of `blocks` blocks; level `level` of a tile, whose rows are
+// repeated 2^coarser times.
+template <int blocks, int width>
+__device__ __forceinline__ auto inner(Swizzled<width> array, int part, int base = 0) {
+  const Lane<width> lane(array, base + 8 * right_chunk() + right_row(),
+                         part * blocks + (blocks > 1 ? right_block() : 0));
+  return [lane](int step, int n, std::uint32_t (&b)[4]) { load_transposed(b, lane.at(16 * step, n)); };
+}
+template <int blocks, int width>
+__device__ __forceinline__ auto repeated(Swizzled<width> array, int part, int base, int coarser) {
+  const int chunk = part * blocks + (blocks > 1 ? right_block() : 0);
+  return [=](int step, int n, std::uint32_t (&b)[4]) {
+    const int row = (16 * step + 8 * right_chunk() + right_row()) >> coarser;
+    load_transposed(b, array.at(base + row, chunk + n));
   };
+}
 
-  const std::int64_t begin = problem.causal ? place.first / queries * queries : 0;
-  const std::int64_t end = place.first < length ? length : 0;
-  if (begin < end) {
-    copy_levels<T, width, threads>(k, problem.k, place, place.first, problem.length, levels, n, problem.width);
-    copy_rows<T, width, threads>(v, 0, rows_of<T>(problem.v, place), problem.v.row_stride, place.first, problem.length,
-                                 n, problem.value_width);
-    copy_queries(begin, 0);
+// Scores of the coarse levels for one step, by their weights, to shared memory: level 1 as [key pair][query pair], the sum of
+// those beyond as [key quad][query quad]. Warps take tiles of 16 × 16 each.
+template <class T, int fixed, int width, int n>
+__device__ __forceinline__ void write_coarse_scores(const Block<width, n>& block, int stage) {
+  using namespace backward_tile;
+  constexpr int pair_tiles = n / 32 * (queries / 32), quad_tiles = n / 64;
+  const int lane = threadIdx.x % 32;
+  const auto scores_of = [&](int level, int row, int column, int coarser, float (&sums)[2][4]) {
+    const int key = (row + left_row()) >> coarser, query = (column + 8 * right_block() + right_row()) >> coarser;
+    small_scores<T, width, 2>(sums, Lane<width>(block.k, level_base(n, level) + key, left_chunk()),
+                              {Lane<width>(block.q(stage), level_base(queries, level) + query, right_chunk())});
+  };
+  const auto write = [&](int to, int pitch, int row, int column, const float (&sums)[2][4], float weight) {
+#pragma unroll
+    for (int b = 0; b < 2; ++b)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        store_floats(block.base + to + ((row + lane / 4 + 8 * half) * pitch + column + 8 * b + 2 * (lane % 4)) * 4,
+                     sums[b][2 * half] * weight, sums[b][2 * half + 1] * weight);
+  };
+  for (int tile = threadIdx.x / 32; tile < pair_tiles + quad_tiles; tile += threads / 32) {
+    float sums[2][4];
+    if (tile < pair_tiles && block.levels > 1) {
+      const int row = tile / 2 * 16, column = tile % 2 * 16;
+      scores_of(1, row, column, 0, sums);
+      write(block.layout.pair_scores, pair_pitch, row, column, sums, block.weights[1] * block.unit);
+    }
+    if (tile >= pair_tiles && block.levels > 2) {
+      const int row = (tile - pair_tiles) * 16;
+      float total[2][4] = {};
+      for_levels<fixed>(2, block.levels, [&](int level) {
+        scores_of(level, row, 0, level - 2, sums);
+        const float weight = block.weights[level] * block.unit;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) total[i / 4][i % 4] += weight * sums[i / 4][i % 4];
+      });
+      write(block.layout.quad_scores, quad_pitch, row, 0, total, 1);
+    }
   }
-  int stage = 0;
-  for (std::int64_t query = begin; query < end; query += queries, stage ^= 1) {
-    wait_copies<0>();
-    __syncthreads();
-    if (query + queries < end) copy_queries(query + queries, stage ^ 1);
-    const Swizzled<width> q = stages.from_row(stage * stage_rows);
-    const Swizzled<width> grad_out = q.from_row(level_base(queries, levels));
-    const float* row_lse = row_data + stage * 2 * queries;
-    const float* row_delta = row_lse + queries;
+}
 
-    float coarse[(blocks + 1) / 2][4] = {}, scores[2][blocks][4] = {};
-    if constexpr (max_level_count > 1)
-      for (int level = levels - 1; level > 0; --level) {
-        float sums[(blocks + 1) / 2][4] = {};
-        add_coarse<T, width>(sums, k, level_base(n, level), 16 * key_warp, q, level_base(queries, level),
-                             query_warp * warp_queries / 2, level);
-        const float weight = weights[level] * unit;
+// products[parity] += (or = if `fresh`) left(keys) · right(queries)ᵀ of level 0 for a warp's part of the tile.
+template <class T, bool fresh, int width, int n>
+__device__ __forceinline__ void tile_products(float (&products)[2][Share<width, n>::blocks][4], Swizzled<width> left,
+                                              Swizzled<width> right) {
+  using S = Share<width, n>;
+  const int row = 32 * S::key_warp() + 2 * left_row();
+  const Lane<width> lanes[2] = {{left, row, left_chunk()}, {left, row + 1, left_chunk()}};
+  fine_scores<T, fresh, width>(
+      products, lanes,
+      Lane<width>(right, S::query_warp() * S::warp_queries + 8 * right_block() + right_row(), right_chunk()));
+}
+
+// Where a thread stores its pairs of neighbouring queries of [key][query].
+template <int width, int n>
+__device__ __forceinline__ Lane<64> store_lane(Swizzled<64> array, int parity) {
+  using S = Share<width, n>;
+  Lane<64> lane(array, S::key() + parity, S::query_warp() * S::blocks);
+  lane.first += 4 * (threadIdx.x % 4);
+  return lane;
+}
+
+// -infinity where the key is none or comes after the query.
+template <int width, int n>
+__device__ __forceinline__ void mask_scores(float (&scores)[2][Share<width, n>::blocks][4],
+                                            const Block<width, n>& block, int query) {
+  using S = Share<width, n>;
 #pragma unroll
-        for (int b = 0; b < (blocks + 1) / 2; ++b)
+  for (int parity = 0; parity < 2; ++parity)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) coarse[b][i] += weight * sums[b][i];
+    for (int half = 0; half < 2; ++half) {
+      const int key = block.place.first + S::key() + parity + 16 * half;
+      int first = block.causal ? key - query : 0;  // query of the tile that sees the key
+      if (key >= block.place.length) first = backward_tile::queries;
+      first -= S::query();
+#pragma unroll
+      for (int b = 0; b < S::blocks; ++b)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if (8 * b + i < first) scores[parity][b][2 * half + i] = -INFINITY;
+    }
+}
+
+// The probabilities of a step, also to shared memory.
+template <class T, int width, int n>
+__device__ __forceinline__ void take_probabilities(float (&scores)[2][Share<width, n>::blocks][4],
+                                                   const Block<width, n>& block, int stage, int query) {
+  using namespace backward_tile;
+  using S = Share<width, n>;
+  tile_products<T, true, width, n>(scores, block.k, block.q(stage));
+  const float weight = block.weights[0] * block.unit;
+#pragma unroll
+  for (int b = 0; b < S::blocks; ++b) {
+    const float2 lse = load_floats(block.row_data(stage, 0) + (S::query() + 8 * b) * 4);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = S::key() / 2 + 8 * half, column = S::query() / 2 + 4 * b;  // pairs
+      float coarse = 0;
+      if (block.levels > 1)
+        coarse = load_float(block.base + block.layout.pair_scores + (row * pair_pitch + column) * 4);
+      if (block.levels > 2)
+        coarse += load_float(block.base + block.layout.quad_scores + (row / 2 * quad_pitch + column / 2) * 4);
+#pragma unroll
+      for (int parity = 0; parity < 2; ++parity) {
+        float* pair = &scores[parity][b][2 * half];
+        pair[0] = fmaf(pair[0], weight, coarse - lse.x);
+        pair[1] = fmaf(pair[1], weight, coarse - lse.y);
       }
-    add_fine<T, width>(scores, k, 32 * key_warp, q, query_warp * warp_queries);
-    const float weight = weights[0] * unit;
-    const bool masked = place.first + n > length || (problem.causal && place.first + n > query);
+    }
+  }
+  if (block.place.first + n > block.place.length || (block.causal && block.place.first + n > query))
+    mask_scores(scores, block, query);
+#pragma unroll
+  for (int parity = 0; parity < 2; ++parity) {
+    const Lane<queries> to = store_lane<width, n>(block.p, parity);
+#pragma unroll
+    for (int b = 0; b < S::blocks; ++b)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float* pair = &scores[parity][b][2 * half];
+        pair[0] = exp2_fast(pair[0]);
+        pair[1] = exp2_fast(pair[1]);
+        store_4(to.at(16 * half, b), pack<T>(pair[0], pair[1]));
+      }
+  }
+}
+
+// Sums of the scores' gradient over 2 × 2 (the thread's own) and 4 × 4 to shared memory.
+template <class T, int width, int n>
+__device__ __forceinline__ void write_pooled(const float (&cells)[Share<width, n>::blocks][2],
+                                             const Block<width, n>& block) {
+  using S = Share<width, n>;
+  const int lane = threadIdx.x % 32;
+  if (block.levels > 1) {
+#pragma unroll
+    for (int b = 0; b < S::blocks; ++b)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int column = S::query() / 2 + 4 * b;
+        store_2(block.pairs.at(S::key() / 2 + 8 * half, column / 8) + 2 * (column % 8), pack<T>(cells[b][half], 0));
+      }
+  }
+  if (block.levels > 2) {
+    // Neighbours in both directions have the rest of a quad's cells; each takes the sum for half of the quads.
+    const bool lower = lane / 4 % 2, right = lane % 2;
+    float columns[S::blocks];
+#pragma unroll
+    for (int b = 0; b < S::blocks; ++b)
+      columns[b] = (lower ? cells[b][1] : cells[b][0]) + __shfl_xor_sync(~0u, lower ? cells[b][0] : cells[b][1], 4);
+#pragma unroll
+    for (int b = 0; b < S::blocks; b += 2) {
+      const float sum =
+          (right ? columns[b + 1] : columns[b]) + __shfl_xor_sync(~0u, right ? columns[b] : columns[b + 1], 1);
+      const int column = S::query_warp() * (S::warp_queries / 4) + 2 * (b + right) + lane % 4 / 2;
+      store_2(block.quads.at(8 * S::key_warp() + lane / 8 + 4 * lower, column / 8) + 2 * (column % 8), pack<T>(sum, 0));
+    }
+  }
+}
+
+// The gradient of the scores of a step to shared memory.
+template <class T, int width, int n>
+__device__ __forceinline__ void take_gradients(const float (&probabilities)[2][Share<width, n>::blocks][4],
+                                               const Block<width, n>& block, int stage) {
+  using S = Share<width, n>;
+  float grads[2][S::blocks][4];  // of the probabilities, less delta
+#pragma unroll
+  for (int b = 0; b < S::blocks; ++b) {
+    const float2 delta = load_floats(block.row_data(stage, 1) + (S::query() + 8 * b) * 4);
 #pragma unroll
     for (int parity = 0; parity < 2; ++parity)
 #pragma unroll
-      for (int b = 0; b < blocks; ++b) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int place_q = column + 8 * b + i % 2;
-          float x = fmaf(scores[parity][b][i], weight, coarse_of(coarse, b, i / 2)) - row_lse[place_q];
-          if (masked) {
-            const std::int64_t key = place.first + row + parity + 16 * (i / 2);
-            if (key >= length || (problem.causal && key > query + place_q)) x = -INFINITY;
-          }
-          scores[parity][b][i] = exp2_fast(x);
-        }
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          asm volatile("st.shared.b32 [%0], %1;" ::"r"(p.at(row + parity + 16 * half,
-                                                             query_warp * (warp_queries / 8) + b) +
-                                                        4 * (lane % 4)),
-                       "r"(pack<T>(scores[parity][b][2 * half], scores[parity][b][2 * half + 1]))
-                       : "memory");
-      }
-    float grads[2][blocks][4] = {};
-    add_fine<T, width>(grads, v, 32 * key_warp, grad_out, query_warp * warp_queries);
-#pragma unroll
-    for (int b = 0; b < blocks; ++b) {
-      float sums[2] = {};
-#pragma unroll
-      for (int parity = 0; parity < 2; ++parity)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float pair[2];
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            pair[i] = scores[parity][b][2 * half + i] *
-                      (grads[parity][b][2 * half + i] - row_delta[column + 8 * b + i]);
-            sums[half] += pair[i];
-          }
-          asm volatile("st.shared.b32 [%0], %1;" ::"r"(ds.at(row + parity + 16 * half,
-                                                              query_warp * (warp_queries / 8) + b) +
-                                                       4 * (lane % 4)),
-                       "r"(pack<T>(pair[0], pair[1]))
-                       : "memory");
-        }
-      if constexpr (max_level_count > 1) {
-        const int pair_column = query_warp * (warp_queries / 2) + 4 * b + lane % 4;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const std::uint32_t value = pack<T>(sums[half], 0);
-          asm volatile("st.shared.b16 [%0], %1;" ::"r"(pooled.at(row / 2 + 8 * half, pair_column / 8) +
-                                                       2 * (pair_column % 8)),
-                       "h"(static_cast<unsigned short>(value))
-                       : "memory");
-        }
-      }
-    }
-    __syncthreads();
-
-    const auto natural = [](int token) { return token; };
-    const auto left_of = [&](const auto& values, int first) {
-      return [&values, first](int step, int m, std::uint32_t(&a)[4]) {
-        load_matrices(a, values.at(first + 16 * m + left_row(), 2 * step + left_chunk()));
-      };
-    };
-    add_outer<T, 2, column_blocks, queries / 16>(grad_v, left_of(p, 32 * key_warp), grad_out, natural,
-                                                 query_warp * column_blocks);
-    add_outer<T, 2, column_blocks, queries / 16>(grad_k, left_of(ds, 32 * key_warp), q, natural,
-                                                 query_warp * column_blocks);
-    if constexpr (max_level_count > 1) {
-#pragma unroll
-      for (int level = 1; level < max_level_count; ++level)
-        if (level < levels)
-          add_outer<T, 1, column_blocks, queries / 32>(
-              grad_coarse[level - 1], left_of(pooled, 16 * key_warp), q,
-              [level](int pair) { return level_base(queries, level) + (pair >> (level - 1)); },
-              query_warp * column_blocks);
-    }
-
-    // grad_q: 4 warps side by side along the width, 2 along the queries.
-    const int along = warp % 4, across = warp / 4;
-    const auto turned = [&](const auto& values, int first) {  // values[key][query] as [query][key]
-      return [&values, first](int step, int m, std::uint32_t(&a)[4]) {
-        const int matrix = threadIdx.x % 32 / 8;
-        load_transposed(a, values.at(16 * step + 8 * (matrix / 2) + right_row(), (first + 16 * m) / 8 + matrix % 2));
-      };
-    };
-    const std::int64_t tile = query / queries;
-    int* turn = turns + sequence * ((problem.length + queries - 1) / queries) + tile;
-    if (turns) {  // equal bits: tiles of keys add in order
-      if (threadIdx.x == 0)
-        while (atomicAdd(turn, 0) != static_cast<int>(place.first / n)) __nanosleep(64);
-      __syncthreads();
-      __threadfence();
-    }
-    {
-      float sums[2][query_blocks][4] = {};
-      add_outer<T, 2, query_blocks, n / 16>(sums, turned(ds, 32 * across), k, natural, along * query_blocks);
-      float* to = query_sums.data[0] + (sequence * problem.length + query + 32 * across) * width + along * query_columns;
-#pragma unroll
-      for (int m = 0; m < 2; ++m)
-#pragma unroll
-        for (int b = 0; b < query_blocks; ++b)
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const int r = 16 * m + lane / 4 + 8 * half;
-            if (query + 32 * across + r < problem.length)
-              add_pair(to + r * width + 8 * b + 2 * (lane % 4), sums[m][b][2 * half], sums[m][b][2 * half + 1]);
-          }
-    }
-    if constexpr (max_level_count > 1)
-      for (int level = 1; level < levels; ++level) {
-        float sums[1][query_blocks][4] = {};
-        add_outer<T, 1, query_blocks, n / 32>(
-            sums, turned(pooled, 16 * across), k,
-            [level](int pair) { return level_base(n, level) + (pair >> (level - 1)); }, along * query_blocks);
-        // Rows of this level that lie in one warp are added up first, so that each address is met once, in order.
-        const std::int64_t rows = level_length(problem.length, level);
-        const int group = min(1 << (level - 1), 16);
-#pragma unroll
-        for (int b = 0; b < query_blocks; ++b)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            float& value = sums[0][b][i];
-            if (group > 1) value += __shfl_xor_sync(~0u, value, 4);
-            if (group > 2) value += __shfl_xor_sync(~0u, value, 8);
-            if (group > 4) value += __shfl_xor_sync(~0u, value, 16);
-          }
-        if (group > 8) {
-#pragma unroll
-          for (int b = 0; b < query_blocks; ++b)
-#pragma unroll
-            for (int i = 0; i < 2; ++i) sums[0][b][i] += sums[0][b][i + 2];
-        }
-        const auto add_rows = [&] {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const int pair = 16 * across + lane / 4 + 8 * half;
-            const std::int64_t to_row = ((query / 2) + pair) >> (level - 1);
-            if (pair % group || to_row >= rows) continue;
-            float* to = query_sums.data[level] + (sequence * rows + to_row) * width + along * query_columns;
-#pragma unroll
-            for (int b = 0; b < query_blocks; ++b)
-              add_pair(to + 8 * b + 2 * (lane % 4), sums[0][b][2 * half], sums[0][b][2 * half + 1]);
-          }
-        };
-        // From level 6 on both halves of the warps have the same row, and must add to it in order.
-        const bool takes_turns = turns && level >= 6;
-        if (!takes_turns || across == 0) add_rows();
-        if (takes_turns) {
-          __threadfence();
-          __syncthreads();
-          if (across == 1) add_rows();
-        }
-      }
-    if (turns) {
-      __threadfence();
-      __syncthreads();
-      if (threadIdx.x == 0) atomicAdd(turn, 1);
-    }
+      for (int i = 0; i < 4; ++i) grads[parity][b][i] = -(i % 2 ? delta.y : delta.x);
   }
-
-  // grad_k of the coarse levels has the rows of level 1: those of coarser levels are added up in order.
-  const auto store = [&](const Array& to, const auto& sums, float factor, int out_width) {
-    T* result = static_cast<T*>(to.data) + batch * to.batch_stride + head * to.head_stride;
+  tile_products<T, false, width, n>(grads, block.v, block.grad_out(stage));
+  float cells[S::blocks][2] = {};
 #pragma unroll
-    for (int m = 0; m < 2; ++m)
+  for (int parity = 0; parity < 2; ++parity) {
+    const Lane<64> to = store_lane<width, n>(block.ds, parity);
+#pragma unroll
+    for (int b = 0; b < S::blocks; ++b)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const std::int64_t to_row = place.first + 32 * key_warp + 16 * m + 8 * half + lane / 4;
-        if (to_row >= problem.length) continue;
-#pragma unroll
-        for (int b = 0; b < column_blocks; ++b) {
-          const int c = query_warp * columns + 8 * b + 2 * (lane % 4);
-          if (c < out_width)
-            *reinterpret_cast<std::uint32_t*>(result + to_row * to.row_stride + c) =
-                pack<T>(sums[m][b][2 * half] * factor, sums[m][b][2 * half + 1] * factor);
-        }
+        const float x = probabilities[parity][b][2 * half] * grads[parity][b][2 * half];
+        const float y = probabilities[parity][b][2 * half + 1] * grads[parity][b][2 * half + 1];
+        cells[b][half] += x + y;
+        store_4(to.at(16 * half, b), pack<T>(x, y));
       }
-  };
-  store(problem.grad_v, grad_v, 1.0f, problem.value_width);
-  store(problem.grad_k[0], grad_k, weights[0] * static_cast<float>(problem.scale), problem.width);
-  if constexpr (max_level_count > 1) {
-    float(*scratch)[width] = reinterpret_cast<float(*)[width]>(memory);  // [n / 2][width], over k and v
+  }
+  write_pooled<T>(cells, block);
+}
+
+// Adds a step's part of grad_v and grad_k.
+template <class T, int width, int n, int max_level_count>
+__device__ __forceinline__ void add_key_gradients(KeyGradients<width, n, max_level_count>& sums,
+                                                  const Block<width, n>& block, int stage) {
+  using namespace backward_tile;
+  using S = Share<width, n>;
+  constexpr int blocks = S::column_blocks;
+  const Swizzled<width> q = block.q(stage);
+  const int first = 32 * S::key_warp(), part = S::query_warp();
+  add_outer<T, queries / 16, false>(sums.values, straight(block.p, first), inner<blocks>(block.grad_out(stage), part));
+  add_outer<T, queries / 16, false>(sums.keys, straight(block.ds, first), inner<blocks>(q, part));
+  if (block.levels > 1)
+    add_outer<T, queries / 32, false>(sums.pairs, straight(block.pairs, first / 2),
+                                      inner<blocks>(q, part, level_base(queries, 1)));
 #pragma unroll
-    for (int level = 1; level < max_level_count; ++level) {
-      if (level >= levels) break;
-      wait_copies<0>();
-      __syncthreads();
+  for (int level = 2; level < max_level_count; ++level)
+    if (level < block.levels)
+      add_outer<T, 1, false>(
+          sums.quads[level - 2], straight(block.quads, 16 * (S::warp() % S::quad_tiles)),
+          repeated<S::quad_blocks>(q, S::warp() / S::quad_tiles, level_base(queries, level), level - 2));
+}
+
+// Adds fragments to rows of the sums; rows from `limit` on are left out. `to`: the warp's first row and column.
+template <int width, int rows, int blocks>
+__device__ __forceinline__ void add_rows(float* to, const float (&sums)[rows][blocks][4], int limit) {
+  const int row = threadIdx.x % 32 / 4;
+  to += row * width + 2 * (threadIdx.x % 4);
 #pragma unroll
-      for (int b = 0; b < column_blocks; ++b)
+  for (int m = 0; m < rows; ++m)
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          scratch[16 * key_warp + lane / 4 + 8 * (i / 2)][query_warp * columns + 8 * b + 2 * (lane % 4) + i % 2] =
-              grad_coarse[level - 1][0][b][i];
-      __syncthreads();
-      const Array& to = problem.grad_k[level];
-      T* result = static_cast<T*>(to.data) + batch * to.batch_stride + head * to.head_stride;
-      const int group = 1 << (level - 1), count = n / 2 / group;
-      const float factor = weights[level] * static_cast<float>(problem.scale);
-      for (int i = threadIdx.x; i < count * (width / 2); i += threads) {
-        const int r = i / (width / 2), c = i % (width / 2) * 2;
-        const std::int64_t to_row = (place.first >> level) + r;
-        if (to_row >= level_length(problem.length, level) || c >= problem.width) continue;
-        float x = 0, y = 0;
-        for (int j = 0; j < group; ++j) {
-          x += scratch[r * group + j][c];
-          y += scratch[r * group + j][c + 1];
-        }
-        *reinterpret_cast<std::uint32_t*>(result + to_row * to.row_stride + c) = pack<T>(x * factor, y * factor);
+    for (int half = 0; half < 2; ++half)
+      if (row + 16 * m + 8 * half < limit) {
+#pragma unroll
+        for (int n = 0; n < blocks; ++n)
+          add_pair(to + (16 * m + 8 * half) * width + 8 * n, sums[m][n][2 * half], sums[m][n][2 * half + 1]);
       }
-    }
+}
+
+// Sums over groups of 2, 4, 8 or 16 neighbouring rows of a 16-row fragment, in the first row of each.
+template <int blocks>
+__device__ __forceinline__ void sum_neighbours(float (&sums)[1][blocks][4], int group) {
+  for (int lanes = 4; lanes <= 16 && lanes < 4 * group; lanes *= 2)
+#pragma unroll
+    for (int n = 0; n < blocks; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[0][n][i] += __shfl_xor_sync(~0u, sums[0][n][i], lanes);
+  if (group > 8) {
+#pragma unroll
+    for (int n = 0; n < blocks; ++n)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) sums[0][n][i] += sums[0][n][i + 2];
   }
 }
 
-// grad_q of one level from its sums, and its part of the weights' gradient: a warp for each row, 64 rows a block.
+// Adds a step's part of grad_q of a level beyond 1.
+template <class T, int width, int n>
+__device__ __forceinline__ void add_quad_gradients(const Block<width, n>& block, int query, int level,
+                                                   float* all_sums) {
+  using S = Share<width, n>;
+  constexpr int blocks = S::query_quad_blocks;
+  if (S::warp() * blocks * 8 >= width) return;
+  float sums[1][blocks][4];
+  add_outer<T, n / 64, true>(sums, turned(block.quads, 0),
+                             repeated<blocks>(block.k, S::warp(), level_base(n, level), level - 2));
+  const int stored = min(level, 6), group = 1 << (stored - 2);  // quads in one row of the sums
+  const int first = query >> stored, rows = level_length(block.length, stored);
+  if (level > 2) sum_neighbours(sums, group);
+  float* to = all_sums + (block.sequence * rows + first) * width + S::warp() * blocks * 8 + 2 * (threadIdx.x % 4);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int quad = threadIdx.x % 32 / 4 + 8 * half;
+    if (quad % group || first + quad / group >= rows) continue;
+#pragma unroll
+    for (int b = 0; b < blocks; ++b)
+      add_pair(to + quad / group * width + 8 * b, sums[0][b][2 * half], sums[0][b][2 * half + 1]);
+  }
+}
+
+// Adds a step's part of grad_q, in its turn: wait() returns when it has come.
+template <class T, int fixed, int width, int n, class Wait>
+__device__ __forceinline__ void add_query_gradients(const Block<width, n>& block, int query, const QuerySums& to,
+                                                    const Wait& wait) {
+  using S = Share<width, n>;
+  {
+    float sums[S::query_tiles][S::query_blocks][4];
+    const int part = S::warp() % S::along, first = 16 * S::query_tiles * (S::warp() / S::along);
+    add_outer<T, n / 16, true>(sums, turned(block.ds, first), inner<S::query_blocks>(block.k, part));
+    wait();
+    add_rows<width>(to.data[0] + (block.sequence * block.length + query + first) * width + part * S::query_columns,
+                    sums, block.length - query - first);
+  }
+  if (block.levels > 1) {
+    float sums[1][S::pair_blocks][4];
+    const int part = S::warp() % 4, first = 16 * (S::warp() / 4), rows = level_length(block.length, 1);
+    add_outer<T, n / 32, true>(sums, turned(block.pairs, first),
+                               inner<S::pair_blocks>(block.k, part, level_base(n, 1)));
+    add_rows<width>(to.data[1] + (block.sequence * rows + query / 2 + first) * width + part * (width / 4), sums,
+                    rows - query / 2 - first);
+  }
+  for_levels<fixed>(2, block.levels, [&](int level) { add_quad_gradients<T>(block, query, level, to.data[level]); });
+}
+
+// Writes a fine gradient of the keys.
+template <class T, int width, int n>
+__device__ __forceinline__ void write_fine(const Array& to, const Block<width, n>& block,
+                                           const float (&sums)[2][Share<width, n>::column_blocks][4], float factor,
+                                           int out_width) {
+  using S = Share<width, n>;
+  T* result = rows_of<T>(to, block.place);
+#pragma unroll
+  for (int m = 0; m < 2; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::int64_t row = block.place.first + 32 * S::key_warp() + 16 * m + 8 * half + threadIdx.x % 32 / 4;
+      if (row >= block.length) continue;
+#pragma unroll
+      for (int b = 0; b < S::column_blocks; ++b) {
+        const int column = (S::query_warp() * S::column_blocks + b) * 8 + 2 * (threadIdx.x % 4);
+        if (column < out_width)
+          *reinterpret_cast<std::uint32_t*>(result + row * to.row_stride + column) =
+              pack<T>(sums[m][b][2 * half] * factor, sums[m][b][2 * half + 1] * factor);
+      }
+    }
+}
+
+// Writes a coarse one by way of shared memory: a row is the sum of `group` rows of the fragments, added up in order.
+template <class T, int width, int n, int blocks>
+__device__ __forceinline__ void write_coarse(const AttentionBackward& problem, const Block<width, n>& block, int level,
+                                             const float (&sums)[1][blocks][4], int first_row, int part, int group,
+                                             float (*scratch)[width]) {
+  const int lane = threadIdx.x % 32;
+  __syncthreads();
+#pragma unroll
+  for (int b = 0; b < blocks; ++b)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      scratch[first_row + lane / 4 + 8 * (i / 2)][(part * blocks + b) * 8 + 2 * (lane % 4) + i % 2] = sums[0][b][i];
+  __syncthreads();
+  const Array& to = problem.grad_k[level];
+  T* result = rows_of<T>(to, block.place);
+  const int first = block.place.first >> level, count = min(n >> level, level_length(block.length, level) - first);
+  const float factor = block.weights[level] * static_cast<float>(problem.scale);
+  for (int i = threadIdx.x; i < count * (width / 2); i += backward_tile::threads) {
+    const int row = i / (width / 2), column = i % (width / 2) * 2;
+    if (column >= problem.width) continue;
+    float x = 0, y = 0;
+    for (int j = row * group; j < (row + 1) * group; ++j) x += scratch[j][column], y += scratch[j][column + 1];
+    *reinterpret_cast<std::uint32_t*>(result + static_cast<std::int64_t>(first + row) * to.row_stride + column) =
+        pack<T>(x * factor, y * factor);
+  }
+}
+
+// n: keys of a tile. fixed: the number of levels, or 0 if it is known only here; then there are up to max_level_count.
+template <class T, int width, int n, int max_level_count, int fixed>
+__global__ void __launch_bounds__(backward_tile::threads)
+    backward_kernel(const __grid_constant__ AttentionBackward problem, const float* lse, const float* delta,
+                    const __grid_constant__ QuerySums query_sums, const Turns turns) {
+  using namespace backward_tile;
+  using S = Share<width, n>;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const Block<width, n> block(problem, fixed ? fixed : problem.levels, turns,
+                              static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)));
+  const int levels = block.levels, length = block.length;
+  Source<T>* sources = reinterpret_cast<Source<T>*>(memory + block.layout.sources);  // of q and grad_out
+  const std::int64_t padded = (length + 127) / 128 * 128;
+  const auto copy_queries = [&](int tile, int stage) {
+    const int query = tile * queries;
+    copy_levels<T, width, threads, fixed>(block.q(stage), sources, query, length, levels, queries, problem.width);
+    copy_rows<T, width, threads>(block.grad_out(stage), 0, sources[levels], query, length, queries,
+                                 problem.value_width);
+    if (threadIdx.x < 2 * queries / 4) {
+      const int array = threadIdx.x / (queries / 4), four = threadIdx.x % (queries / 4);
+      copy_16(block.row_data(stage, array) + 16 * four,
+              (array ? delta : lse) + block.sequence * padded + query + 4 * four, true);
+    }
+    commit_copies();
+  };
+  if (block.steps > 0) {
+    find_sources(sources, problem.k, problem.v, levels, block.place);
+    __syncthreads();
+    copy_levels<T, width, threads, fixed>(block.k, sources, block.place.first, length, levels, n, problem.width);
+    copy_rows<T, width, threads>(block.v, 0, sources[levels], block.place.first, length, n, problem.value_width);
+    __syncthreads();
+    find_sources(sources, problem.q, problem.grad_out, levels, block.place);
+    __syncthreads();
+    copy_queries(block.tile(0), 0);
+    wait_copies<0>();
+    __syncthreads();
+    write_coarse_scores<T, fixed>(block, 0);
+  }
+
+  KeyGradients<width, n, max_level_count> sums;
+  int* const counters = turns.counters ? turns.counters + block.sequence * ((length + queries - 1) / queries) : nullptr;
+  for (int step = 0; step < block.steps; ++step) {
+    const int stage = step % 2, tile = block.tile(step);
+    __syncthreads();
+    if (step + 1 < block.steps) copy_queries(block.tile(step + 1), stage ^ 1);
+    {
+      float probabilities[2][S::blocks][4];
+      take_probabilities<T>(probabilities, block, stage, tile * queries);
+      take_gradients<T>(probabilities, block, stage);
+    }
+    if (counters) __threadfence();  // what was added in the last step, before the next block is told
+    wait_copies<0>();
+    __syncthreads();
+    if (counters && step > 0 && threadIdx.x == 0) atomicAdd(counters + block.tile(step - 1), 1);
+    if (step + 1 < block.steps) write_coarse_scores<T, fixed>(block, stage ^ 1);
+    add_key_gradients<T>(sums, block, stage);
+    add_query_gradients<T, fixed>(block, tile * queries, query_sums, [&] {
+      if (!counters) return;
+      if (threadIdx.x == 0)
+        while (*static_cast<volatile int*>(counters + tile) != block.rank(tile, turns)) __nanosleep(32);
+      __syncthreads();
+      __threadfence();
+    });
+  }
+  if (counters && block.steps > 0) {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) atomicAdd(counters + block.tile(block.steps - 1), 1);
+  }
+
+  const float factor = block.weights[0] * static_cast<float>(problem.scale);
+  write_fine<T>(problem.grad_v, block, sums.values, 1, problem.value_width);
+  write_fine<T>(problem.grad_k[0], block, sums.keys, factor, problem.width);
+  float (*scratch)[width] = reinterpret_cast<float (*)[width]>(memory);  // over k and v
+  if (levels > 1) write_coarse<T>(problem, block, 1, sums.pairs, 16 * S::key_warp(), S::query_warp(), 1, scratch);
+#pragma unroll
+  for (int level = 2; level < max_level_count; ++level)
+    if (level < levels)
+      write_coarse<T>(problem, block, level, sums.quads[level - 2], 16 * (S::warp() % S::quad_tiles),
+                      S::warp() / S::quad_tiles, 1 << (level - 2), scratch);
+}
+
+// grad_q of one level from its sums, and its part of the weights' gradient: 64 rows a block.
 template <class T, int width>
 __global__ void __launch_bounds__(256)
     finish_kernel(const __grid_constant__ AttentionBackward problem, const float* sums, float* partials, int level,
                   std::int64_t parts, std::int64_t level_parts) {
   __shared__ float dots[8];
-  const std::int64_t rows = level_length(problem.length, level);
+  const int length = static_cast<int>(problem.length);
+  const std::int64_t rows = level_length(length, level);
+  const int of_sums = level < 7 ? 1 : 2;  // rows of them in one of the level
+  const std::int64_t sum_row_count = level_length(length, level < 7 ? level : 6);
   const std::int64_t sequence = blockIdx.x / level_parts, part = blockIdx.x % level_parts;
-  const std::int64_t head = sequence % problem.heads, batch = sequence / problem.heads;
-  const Place place{0, head, batch, 0};
-  const T* q = rows_of<T>(problem.q[level], place);
+  const Place place{0, sequence % problem.heads, sequence / problem.heads, 0};
+  const T* q = rows_of<const T>(problem.q[level], place);
   const Array& to = problem.grad_q[level];
-  T* result = static_cast<T*>(to.data) + batch * to.batch_stride + head * to.head_stride;
+  T* result = rows_of<T>(to, place);
   const float scale = static_cast<float>(problem.scale);
-  const float factor = static_cast<const float*>(problem.weights)[head * problem.levels + level] * scale;
+  const float factor = static_cast<const float*>(problem.weights)[place.head * problem.levels + level] * scale;
   float dot = 0;
   for (int i = threadIdx.x; i < 64 * (width / 2); i += 256) {
     const std::int64_t row = part * 64 + i / (width / 2);
     const int column = i % (width / 2) * 2;
     if (row >= rows || column >= problem.width) continue;
-    const float2 u = *reinterpret_cast<const float2*>(sums + (sequence * rows + row) * width + column);
+    const float* from = sums + (sequence * sum_row_count + of_sums * row) * width + column;
+    float2 u = *reinterpret_cast<const float2*>(from);
+    if (of_sums == 2 && 2 * row + 1 < sum_row_count) u.x += from[width], u.y += from[width + 1];
     const float2 x = unpack<T>(*reinterpret_cast<const std::uint32_t*>(q + row * problem.q[level].row_stride + column));
     dot += u.x * x.x + u.y * x.y;
     *reinterpret_cast<std::uint32_t*>(result + row * to.row_stride + column) = pack<T>(u.x * factor, u.y * factor);
@@ -385,6 +635,25 @@ __global__ void __launch_bounds__(256)
   partials[(sequence * parts + part) * problem.levels + level] = total * scale;
 }
 
+// The kernel for a tile of n keys.
+template <class T, int width, int n, int max_level_count>
+void start_tiles(const AttentionBackward& problem, const Device& device, const Workspace& w, float* base) {
+  using namespace backward_tile;
+  QuerySums sums{};
+  for (int level = 0; level < problem.levels; ++level) sums.data[level] = base + w.sums[level];
+  const std::int64_t key_tiles = ceil_divide<std::int64_t>(problem.length, n);
+  const dim3 blocks(static_cast<unsigned>(problem.batch * problem.heads * key_tiles));
+  Turns turns;
+  if (device.deterministic) {
+    turns.counters = reinterpret_cast<int*>(base + w.turns);
+    turns.wraps = !problem.causal && key_tiles <= device.multiprocessors;
+  }
+  const auto kernel = max_level_count == 3 && problem.levels == 3 ? backward_kernel<T, width, n, 3, 3>
+                                                                  : backward_kernel<T, width, n, max_level_count, 0>;
+  launch(kernel, blocks, threads, layout_of<width, n>(problem.levels).end, device.stream, problem, base + w.lse,
+         base + w.delta, sums, turns);
+}
+
 template <class T, int width, int max_level_count>
 void start_backward(const AttentionBackward& problem, const Device& device, void* workspace) {
   using namespace backward_tile;
@@ -393,18 +662,15 @@ void start_backward(const AttentionBackward& problem, const Device& device, void
   const auto stream = static_cast<cudaStream_t>(device.stream);
   check(cudaMemsetAsync(base + w.sums[0], 0, (w.end - w.sums[0]) * sizeof(float), stream), "clearing the workspace");
   row_data(problem, device, base + w.lse, base + w.delta);
-  QuerySums sums{};
-  for (int level = 0; level < problem.levels; ++level) sums.data[level] = base + w.sums[level];
-  const std::int64_t sequences = problem.batch * problem.heads;
-  const std::int64_t blocks = sequences * ceil_divide<std::int64_t>(problem.length, keys<width>);
-  launch(backward_kernel<T, width, max_level_count>, dim3(static_cast<unsigned>(blocks)), threads,
-         shared_bytes<width>(problem.levels), device.stream, problem, base + w.lse, base + w.delta, sums,
-         device.deterministic ? reinterpret_cast<int*>(base + w.turns) : nullptr);
+  if (keys_for<width>(problem.levels, device.shared_bytes) == most_keys<width>)
+    start_tiles<T, width, most_keys<width>, max_level_count>(problem, device, w, base);
+  else
+    start_tiles<T, width, least_keys<width>, max_level_count>(problem, device, w, base);
   for (int level = 0; level < problem.levels; ++level) {
     const std::int64_t rows = ceil_divide<std::int64_t>(problem.length, std::int64_t(1) << level);
     const std::int64_t parts = ceil_divide<std::int64_t>(rows, 64);
-    launch(finish_kernel<T, width>, dim3(static_cast<unsigned>(sequences * parts)), 256, 0, device.stream, problem,
-           base + w.sums[level], base + w.partials, level, w.parts, parts);
+    launch(finish_kernel<T, width>, dim3(static_cast<unsigned>(problem.batch * problem.heads * parts)), 256, 0,
+           device.stream, problem, base + w.sums[level], base + w.partials, level, w.parts, parts);
   }
   sum_weight_gradient(problem, device, base + w.partials, static_cast<int>(w.parts));
 }

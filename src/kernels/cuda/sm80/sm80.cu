@@ -14,10 +14,11 @@ int padded_width(const AttentionForward& problem) {
   return width <= 32 ? 32 : width <= 64 ? 64 : 128;
 }
 
-// Rows are read in pieces of 16 bytes.
+// Rows are read in pieces of 16 bytes, their distance and number are counted in 32 bits.
+constexpr std::int64_t most = std::int64_t(1) << 30;
 bool is_aligned(const Array& array) {
   return reinterpret_cast<std::uintptr_t>(array.data) % 16 == 0 && array.batch_stride % 8 == 0 &&
-         array.head_stride % 8 == 0 && array.row_stride % 8 == 0;
+         array.head_stride % 8 == 0 && array.row_stride % 8 == 0 && array.row_stride <= most;
 }
 
 // start(element, width), both as types.
@@ -41,6 +42,7 @@ void for_kernel(const AttentionForward& problem, const Start& start) {
 bool can_run(const AttentionForward& problem, const Device& device) {
   if (problem.element != Element::bfloat16 && problem.element != Element::float16) return false;
   if (problem.width % 8 || problem.value_width % 8 || std::max(problem.width, problem.value_width) > 128) return false;
+  if (problem.length > most) return false;
   bool aligned = is_aligned(problem.v) && is_aligned(problem.out);
   for (int level = 0; level < problem.levels; ++level)
     aligned = aligned && is_aligned(problem.q[level]) && is_aligned(problem.k[level]);
@@ -56,10 +58,8 @@ bool can_run(const AttentionBackward& problem, const Device& device) {
   const AttentionForward& forward = problem;
   if (!can_run(forward, device) || !is_aligned(problem.grad_out)) return false;
   bool fits = false;
-  for_kernel(problem, [&](auto, auto width) {
-    fits = backward_tile::shared_bytes<width>(problem.levels) <= device.shared_bytes &&
-           1 << (problem.levels - 1) <= backward_tile::keys<width>;
-  });
+  for_kernel(problem,
+             [&](auto, auto width) { fits = backward_tile::keys_for<width>(problem.levels, device.shared_bytes) > 0; });
   return fits;
 }
 

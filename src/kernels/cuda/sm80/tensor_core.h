@@ -31,12 +31,20 @@ __device__ __forceinline__ void load_transposed(std::uint32_t (&to)[4], std::uin
                : "memory");
 }
 
-// Numbers of 2, 4 and 16 bytes in shared memory.
+// Numbers in shared memory.
 __device__ __forceinline__ void store_2(std::uint32_t to, std::uint32_t value) {
   asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(static_cast<unsigned short>(value)) : "memory");
 }
 __device__ __forceinline__ void store_4(std::uint32_t to, std::uint32_t value) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
+}
+__device__ __forceinline__ void store_floats(std::uint32_t to, float x, float y) {
+  asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(to), "f"(x), "f"(y) : "memory");
+}
+__device__ __forceinline__ float load_float(std::uint32_t from) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from) : "memory");
+  return value;
 }
 __device__ __forceinline__ float2 load_floats(std::uint32_t from) {
   float2 value;
@@ -63,20 +71,20 @@ __device__ __forceinline__ void add_pair(float* to, float x, float y) {
 }
 
 // d[16 × 8] += a[16 × 16] · b[16 × 8]; with `is_first`, d = a · b.
-#define HKT_MULTIPLY(element, name)                                                                                    \
-  template <>                                                                                                          \
-  __device__ __forceinline__ void multiply<element>(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,      \
-                                                    std::uint32_t b1, bool is_first) {                                 \
-    if (is_first)                                                                                                      \
-      asm("mma.sync.aligned.m16n8k16.row.col.f32." name "." name                                                       \
-          ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"                                             \
-          : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])                                                             \
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));                                  \
-    else                                                                                                               \
-      asm("mma.sync.aligned.m16n8k16.row.col.f32." name "." name                                                       \
-          ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                                                 \
-          : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                             \
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                                             \
+#define HKT_MULTIPLY(element, name)                                                                               \
+  template <>                                                                                                     \
+  __device__ __forceinline__ void multiply<element>(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, \
+                                                    std::uint32_t b1, bool is_first) {                            \
+    if (is_first)                                                                                                 \
+      asm("mma.sync.aligned.m16n8k16.row.col.f32." name "." name                                                  \
+          ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"                                        \
+          : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])                                                        \
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));                             \
+    else                                                                                                          \
+      asm("mma.sync.aligned.m16n8k16.row.col.f32." name "." name                                                  \
+          ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                                            \
+          : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                        \
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                                        \
   }
 template <class T>
 __device__ __forceinline__ void multiply(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,

@@ -3,8 +3,8 @@
 // A warp works on 32 tokens as rows of its score tile: 16 pairs, the even tokens in one 16-row block and the odd ones in
 // another, so that place p of both belongs to row p of a coarse block. Tokens as columns stay in order: the thread that
 // owns columns 2c and 2c + 1 of block j needs the coarse column 4j + c, so coarse rows are read permuted in eights (place
-// 2c + b of block i is row 8i + 4b + c, for fine block 2i + b). Scores of all coarse levels are computed at the resolution
-// of level 1, with rows of the coarser ones read several times.
+// 2c + b of block i is row 8i + 4b + c, for fine block 2i + b). So it is in the forward pass; the backward pass computes
+// coarse scores apart and hands them over in shared memory.
 #pragma once
 
 #include "hkt/kernels.h"
@@ -21,9 +21,7 @@ struct Swizzled {
   std::uint32_t base;  // a multiple of the pitch
 
   __device__ __forceinline__ std::uint32_t at(int row, int chunk) const {
-    const int key = width == 16   ? (row >> 2) & 1
-                    : width == 32 ? (row >> 1) & 3
-                                  : ((row >> 1) ^ (row << 2)) & 7;
+    const int key = width == 16 ? (row >> 2) & 1 : width == 32 ? (row >> 1) & 3 : ((row >> 1) ^ (row << 2)) & 7;
     return base + row * pitch + ((chunk ^ key) << 4);
   }
   // Another array, which begins where this one's row lies; its rows are swapped by their own numbers.
@@ -42,17 +40,17 @@ struct Lane {
   }
 };
 
-__device__ inline std::int64_t level_length(std::int64_t length, int level) {
-  return (length + (std::int64_t(1) << level) - 1) >> level;
-}
+__device__ inline int level_length(int length, int level) { return (length + (1 << level) - 1) >> level; }
 
 // Where a block works: tile `first` of a head of a sequence.
 struct Place {
-  std::int64_t first, head, batch, length;  // length: valid tokens of the sequence
+  int first;
+  std::int64_t head, batch;
+  int length;  // valid tokens of the sequence
 };
-__device__ inline std::int64_t valid_length(const AttentionForward& problem, std::int64_t batch) {
-  if (!problem.lengths) return problem.length;
-  return max(std::int64_t(0), min(problem.length, problem.lengths[batch]));
+__device__ inline int valid_length(const AttentionForward& problem, std::int64_t batch) {
+  const std::int64_t length = problem.lengths ? min(problem.length, problem.lengths[batch]) : problem.length;
+  return static_cast<int>(max(std::int64_t(0), length));
 }
 
 template <class T>
@@ -62,9 +60,9 @@ __device__ T* rows_of(const Array& array, const Place& place) {
 
 // The rows of a head that are copied over and over, kept in shared memory.
 template <class T>
-struct Source {
+struct alignas(16) Source {
   const T* rows;
-  std::int64_t stride;
+  int stride;
 };
 static_assert(sizeof(Source<bfloat16>) * (max_levels + 1) == source_bytes);
 // All levels of an array of queries or keys, and another array after them.
@@ -72,36 +70,58 @@ template <class T>
 __device__ void find_sources(Source<T>* sources, const Array (&levels)[max_levels], const Array& last, int level_count,
                              const Place& place) {
   const int i = threadIdx.x;
-  if (i < level_count) sources[i] = {rows_of<const T>(levels[i], place), levels[i].row_stride};
-  if (i == level_count) sources[i] = {rows_of<const T>(last, place), last.row_stride};
+  if (i < level_count) sources[i] = {rows_of<const T>(levels[i], place), static_cast<int>(levels[i].row_stride)};
+  if (i == level_count) sources[i] = {rows_of<const T>(last, place), static_cast<int>(last.row_stride)};
 }
+
+// Calls body(level) for levels from `first` on. `fixed`: their number if it is known when compiling, else 0; then the calls
+// stand one after the other, free to overlap.
+template <int fixed, class Body>
+__device__ __forceinline__ void for_levels(int first, int levels, const Body& body) {
+  if constexpr (fixed > 0) {
+#pragma unroll
+    for (int level = 0; level < fixed; ++level)
+      if (level >= first) body(level);
+  } else {
+#pragma unroll 1
+    for (int level = first; level < levels; ++level) body(level);
+  }
+}
+
+// Copies of a thread for the largest tile, of 128 rows.
+template <int padded_width, int threads>
+inline constexpr int max_copies = 128 * (padded_width / 8) / threads;
 
 // Starts copying `count` rows from `first` on; zeros beyond `rows` and beyond `width`.
 template <class T, int padded_width, int threads>
-__device__ __forceinline__ void copy_rows(Swizzled<padded_width> to, int to_row, const Source<T>& source,
-                                          std::int64_t first, std::int64_t rows, int count, int width) {
+__device__ __forceinline__ void copy_rows(Swizzled<padded_width> to, int to_row, const Source<T>& source, int first,
+                                          int rows, int count, int width) {
   constexpr int chunks = padded_width / 8, at_once = threads / chunks;
   static_assert(at_once % 8 == 0);
   const int begin = threadIdx.x / chunks, chunk = threadIdx.x % chunks;
-  const int inside = 8 * chunk < width ? static_cast<int>(min(std::int64_t(count), rows - first)) : 0;
-  const T* from = source.rows + (first + begin) * source.stride + 8 * chunk;
+  const int inside = 8 * chunk < width ? rows - first : 0;
+  const T* from = source.rows + static_cast<std::int64_t>(first + begin) * source.stride + 8 * chunk;
+  const std::int64_t step = static_cast<std::int64_t>(source.stride) * at_once;
   std::uint32_t target = to.at(to_row + begin, chunk);
-  const std::int64_t step = at_once * source.stride;
-#pragma unroll 1
-  for (int row = begin; row < count; row += at_once, from += step) {
-    copy_16(target, from, row < inside);
+#pragma unroll
+  for (int i = 0; i < max_copies<padded_width, threads>; ++i) {
+    const int row = begin + i * at_once;
+    if (i * at_once >= count) break;
+    if (count % at_once == 0 || row < count) copy_16(target, from, row < inside);
     if constexpr (at_once % 16 != 0 && padded_width > 32) target ^= 64;  // half of the way to the same key
     target += at_once * Swizzled<padded_width>::pitch;
+    from += step;
   }
 }
 
 // The same for all levels of a tile of `tokens` tokens.
-template <class T, int padded_width, int threads>
-__device__ __forceinline__ void copy_levels(Swizzled<padded_width> to, const Source<T>* sources, std::int64_t first,
-                                            std::int64_t length, int levels, int tokens, int width) {
-  for (int level = 0; level < levels; ++level)
+template <class T, int padded_width, int threads, int fixed>
+__device__ __forceinline__ void copy_levels(Swizzled<padded_width> to, const Source<T>* sources, int first, int length,
+                                            int levels, int tokens, int width) {
+  for_levels<fixed>(0, levels, [&](int level) {
     copy_rows<T, padded_width, threads>(to, level_base(tokens, level), sources[level], first >> level,
                                         level_length(length, level), max(tokens >> level, 1), width);
+  });
 }
 
 // Fragment addresses. Left operands: 16 rows; lane i asks for row i % 16 and one of two chunks. Right operands: two blocks
@@ -113,42 +133,21 @@ __device__ __forceinline__ int right_row() { return threadIdx.x % 8; }
 __device__ __forceinline__ int right_chunk() { return threadIdx.x / 8 % 2; }
 __device__ __forceinline__ int permuted(int place) { return 4 * (place % 2) + place / 2; }
 
-// sums = left(16 pairs from `pair`) · right(pairs from `column`)ᵀ for one coarse level; `blocks` blocks of 8 columns,
-// permuted in eights.
+// sums = left · rightᵀ; the lanes: of 16 rows of the left operand, and of the right operand's first two blocks, each two
+// further blocks having its own.
 template <class T, int width, int blocks>
-__device__ __forceinline__ void coarse_scores(float (&sums)[blocks][4], Swizzled<width> left, int left_base, int pair,
-                                              Swizzled<width> right, int right_base, int column, int level) {
-  const int coarser = level - 1;
-  const Lane<width> left_lane(left, left_base + ((pair + left_row()) >> coarser), left_chunk());
-  if constexpr (blocks == 1) {  // one load of the right operand for two steps of the inner dimension
-    const Lane<width> lane(right, right_base + ((column + permuted(right_row())) >> coarser), threadIdx.x / 8 % 4);
+__device__ __forceinline__ void small_scores(float (&sums)[blocks][4], Lane<width> left,
+                                             const Lane<width> (&right)[blocks / 2]) {
 #pragma unroll
-    for (int k = 0; k < width / 16; k += 2) {
-      std::uint32_t a[2][4], b[4];
-      load_matrices(a[0], left_lane.at(0, 2 * k));
-      load_matrices(a[1], left_lane.at(0, 2 * k + 2));
-      load_matrices(b, lane.at(0, 2 * k));
-      multiply<T>(sums[0], a[0], b[0], b[1], k == 0);
-      multiply<T>(sums[0], a[1], b[2], b[3]);
-    }
-  } else {
-    std::uint32_t right_first[blocks / 2];
+  for (int k = 0; k < width / 16; ++k) {
+    std::uint32_t a[4];
+    load_matrices(a, left.at(0, 2 * k));
 #pragma unroll
     for (int n = 0; n < blocks; n += 2) {
-      const int row = column + 8 * (n + right_block()) + permuted(right_row());
-      right_first[n / 2] = right.at(right_base + (row >> coarser), right_chunk());
-    }
-#pragma unroll
-    for (int k = 0; k < width / 16; ++k) {
-      std::uint32_t a[4];
-      load_matrices(a, left_lane.at(0, 2 * k));
-#pragma unroll
-      for (int n = 0; n < blocks; n += 2) {
-        std::uint32_t b[4];
-        load_matrices(b, right_first[n / 2] ^ (2 * k << 4));
-        multiply<T>(sums[n], a, b[0], b[1], k == 0);
-        multiply<T>(sums[n + 1], a, b[2], b[3], k == 0);
-      }
+      std::uint32_t b[4];
+      load_matrices(b, right[n / 2].at(0, 2 * k));
+      multiply<T>(sums[n], a, b[0], b[1], k == 0);
+      multiply<T>(sums[n + 1], a, b[2], b[3], k == 0);
     }
   }
 }

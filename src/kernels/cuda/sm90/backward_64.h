@@ -32,11 +32,11 @@ struct BackwardNarrowLayout {
   static constexpr int level2 = level1 + 2 * level1_buffer;
 
   static constexpr int scores = level2 + 2 * level2_buffer;  // coarse ones, two buffers
-  static constexpr int sums_buffer = 64 * width * 4;  // sums for queries, of level 0 in two buffers
+  static constexpr int sums_buffer = 64 * width * 4;         // sums for queries, of level 0 in two buffers
   static constexpr int sums = scores + 2 * coarse_scores_bytes;
   static constexpr int coarse_sums = sums + 2 * sums_buffer;
   static constexpr int coarse_sums_bytes = (32 + 16) * width * 4;
-  static constexpr int sums2 = 32 * width * 4;                   // in the coarse ones
+  static constexpr int sums2 = 32 * width * 4;                  // in the coarse ones
   static constexpr int rows = coarse_sums + coarse_sums_bytes;  // stages of lse and delta
   static constexpr int delta = 256;
   static constexpr int row_stage = 512;

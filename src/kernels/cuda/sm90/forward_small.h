@@ -175,7 +175,7 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
       float even[64], odd[64];           // scores
       float4 kept[Layout::kept_blocks];  // coarse scores of the tile
       float level1[32], level2[16];      // of the next tile
-      std::uint32_t low[16], high[16];  // probabilities
+      std::uint32_t low[16], high[16];   // probabilities
       int limit = no_limit;
 
       // c1 · s1 + c2 · s2, kept for both the even and the odd rows.
@@ -195,7 +195,7 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
         return j < Layout::kept_blocks ? kept[j] : load_coarse(parked + j * Layout::coarse_block);
       };
       // x = c0 · s0 + c1 · s1 + c2 · s2.
-      const auto weigh = [&](float(&x)[64], const RowState& rows) {
+      const auto weigh = [&](float (&x)[64], const RowState& rows) {
         if constexpr (levels > 1) {
 #pragma unroll
           for (int j = 0; j < 8; ++j) add_coarse(x, c0, j, coarse_of(j), rows);
@@ -225,7 +225,7 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
       };
       // Exponentials of a block of rows, and the start of their product with the values: two groups of products, of which
       // the first starts when half of the exponentials are done.
-      const auto finish_rows = [&](float(&x)[64], RowState& rows, float(&out)[width / 2], std::uint64_t value) {
+      const auto finish_rows = [&](float (&x)[64], RowState& rows, float (&out)[width / 2], std::uint64_t value) {
         exponentials<0, 8>(x, rows);
         pack_probabilities<T, 0>(x, low);
         pin(out);

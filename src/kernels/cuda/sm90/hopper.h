@@ -56,16 +56,16 @@ __device__ __forceinline__ void fewer_registers() {
 __device__ __forceinline__ void load_tile(std::uint32_t to, const CUtensorMap& map, std::uint32_t barrier, int column,
                                           int row, int head, int batch) {
   asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4,%5,%6}], [%2];" ::"r"(
-          to),
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4,%5,%6}], [%2];" ::
+          "r"(to),
       "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
       : "memory");
 }
 // The other way; what lies outside is not written.
 __device__ __forceinline__ void store_tile(const CUtensorMap& map, std::uint32_t from, int column, int row, int head,
                                            int batch) {
-  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2,%3,%4,%5}], [%1];" ::"l"(&map), "r"(from),
-               "r"(column), "r"(row), "r"(head), "r"(batch)
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2,%3,%4,%5}], [%1];" ::"l"(&map),
+               "r"(from), "r"(column), "r"(row), "r"(head), "r"(batch)
                : "memory");
 }
 __device__ __forceinline__ void load_bytes(std::uint32_t to, const void* from, int bytes, std::uint32_t barrier) {
@@ -153,7 +153,7 @@ struct Product;
                                                int accumulate) {                                                      \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" A5 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N               \
                    "k16.f32." NAME "." NAME " {" HKT_R##COUNT "}, {%" A0 ",%" A1 ",%" A2 ",%" A3 "}, %" A4            \
-                   ", p, 1, 1, %" HKT_NEXT_##COUNT ";\n}\n"                                                           \
+                                                              ", p, 1, 1, %" HKT_NEXT_##COUNT ";\n}\n"                \
                    : HKT_D##COUNT(0)                                                                                  \
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(int(transpose_b)));     \
     }                                                                                                                 \
@@ -162,10 +162,10 @@ struct Product;
 #define HKT_NEXT_16 "22"
 #define HKT_NEXT_32 "38"
 #define HKT_NEXT_64 "70"
-#define HKT_PRODUCTS(TYPE, NAME)                                         \
-  HKT_PRODUCT(TYPE, NAME, 16, 8, "8", "9", "10", "11", "12", "13")       \
-  HKT_PRODUCT(TYPE, NAME, 32, 16, "16", "17", "18", "19", "20", "21")    \
-  HKT_PRODUCT(TYPE, NAME, 64, 32, "32", "33", "34", "35", "36", "37")    \
+#define HKT_PRODUCTS(TYPE, NAME)                                      \
+  HKT_PRODUCT(TYPE, NAME, 16, 8, "8", "9", "10", "11", "12", "13")    \
+  HKT_PRODUCT(TYPE, NAME, 32, 16, "16", "17", "18", "19", "20", "21") \
+  HKT_PRODUCT(TYPE, NAME, 64, 32, "32", "33", "34", "35", "36", "37") \
   HKT_PRODUCT(TYPE, NAME, 128, 64, "64", "65", "66", "67", "68", "69")
 HKT_PRODUCTS(bfloat16, "bf16")
 HKT_PRODUCTS(float16, "f16")
