@@ -276,8 +276,8 @@ __device__ __forceinline__ void mask(float (&x)[64], int limit0, int limit1) {
 // ---- softmax, in base 2 ----
 
 // Takes in a tile of scores, relative to the rows' references. These are raised only when a score is more than `room`
-// above one (and set at the first tile, when `limit` is INT_MIN): seldom, and then for the whole warp. Says whether it
-// was so; sums of earlier exponentials must then be multiplied by `factor`; the rows' own are, here.
+// above one (and set at the first tile, when `limit` is INT_MIN), which is seldom. Says whether that was so for a row of
+// the warp; sums of earlier exponentials must then be multiplied by `factor`; the rows' own are, here.
 // Positive floats are ordered as integers are, and negative ones are negative integers, so three can be compared at once.
 // Every row sees a key of every tile that is computed, so its reference is finite from the first tile on.
 __device__ __forceinline__ bool raise_reference(float (&x)[64], RowState& rows, int limit, float (&factor)[2]) {
@@ -303,7 +303,8 @@ __device__ __forceinline__ bool raise_reference(float (&x)[64], RowState& rows, 
         if (i / 2 % 2 == r) most = fmaxf(most, x[i]);
       most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
       most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-      const float by = limit < 0 ? most : fmaxf(most, 0);
+      // A row that is within its room stays as it is: its bits must not depend on its neighbours.
+      const float by = limit < 0 || most >= __int_as_float(limit) ? most : 0;
       rows.reference[r] += by;
       factor[r] = exp2_fast(fminf(-by, 0));
       rows.sum[r] *= factor[r];
