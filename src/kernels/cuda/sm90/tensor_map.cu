@@ -45,11 +45,15 @@ CUtensorMapSwizzle swizzle(int box_width) {
   }
 }
 
-// Makes the runtime's context of the current device the thread's own.
+// A thread that has not used CUDA yet, as autograd's at first, has no context, and the driver wants one.
 void bind_device() {
-  int device = 0;
-  check(cudaGetDevice(&device), "the current device");
-  check(cudaSetDevice(device), "the current device");
+  thread_local const bool is_bound = [] {
+    int device = 0;
+    check(cudaGetDevice(&device), "the current device");
+    check(cudaSetDevice(device), "the current device");
+    return true;
+  }();
+  static_cast<void>(is_bound);
 }
 
 bool aligned_stride(std::int64_t stride) { return stride > 0 && stride * element_bytes % alignment == 0; }
@@ -70,6 +74,7 @@ bool can_map(Element element, const Array& array) {
 CUtensorMap tensor_map(Element element, const Array& array, std::int64_t width, std::int64_t rows, std::int64_t heads,
                        std::int64_t batch, int box_width, int box_rows, int row_step) {
   static const Encode encode = find_encode();
+  bind_device();
   const cuuint64_t sizes[4] = {static_cast<cuuint64_t>(width), static_cast<cuuint64_t>(rows),
                                static_cast<cuuint64_t>(heads), static_cast<cuuint64_t>(batch)};
   const cuuint64_t strides[3] = {stride_bytes(array.row_stride * row_step, rows),
@@ -77,15 +82,9 @@ CUtensorMap tensor_map(Element element, const Array& array, std::int64_t width, 
   const cuuint32_t box[4] = {static_cast<cuuint32_t>(box_width), static_cast<cuuint32_t>(box_rows), 1, 1};
   const cuuint32_t steps[4] = {1, 1, 1, 1};
   CUtensorMap map;
-  const auto try_encode = [&] {
-    return encode(&map, data_type(element), 4, array.data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                  swizzle(box_width), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  };
-  CUresult result = try_encode();
-  if (result == CUDA_ERROR_INVALID_CONTEXT) {  // a thread that has not used CUDA yet, as autograd's at first
-    bind_device();
-    result = try_encode();
-  }
+  const CUresult result =
+      encode(&map, data_type(element), 4, array.data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             swizzle(box_width), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw std::runtime_error("hkt: the copy engine cannot take an array of " + std::to_string(batch) + " x " +
                              std::to_string(heads) + " x " + std::to_string(rows) + " x " + std::to_string(width) +
