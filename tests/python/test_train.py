@@ -43,7 +43,7 @@ def resume(folder, data):
 
 def numbers(folder):
     """The lines of metrics without what a clock says."""
-    clocks = {"seconds", "tokens_per_second", "data_wait_share", "validation_seconds"}
+    clocks = {"seconds", "tokens_per_second", "data_wait_share", "validation_seconds", "probe_seconds"}
     return [{key: value for key, value in line.items() if key not in clocks} for line in metrics(folder)]
 
 
