@@ -1,21 +1,12 @@
-// Ampere's instructions: asynchronous copies to shared memory, loads of matrix fragments, products of a warp.
+// Ampere's instructions: loads of matrix fragments, products of a warp.
 #pragma once
 
 #include <cstdint>
 
+#include "../async_copy.h"
 #include "../element.h"
 
 namespace hkt::kernels::cuda::sm80 {
-
-// Copies 16 bytes; zeros where `inside` is false.
-__device__ __forceinline__ void copy_16(std::uint32_t to, const void* from, bool inside) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
-}
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int pending>
-__device__ __forceinline__ void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
-}
 
 // Four 8 × 8 matrices; lane i gives the address of row i % 8 of matrix i / 8.
 __device__ __forceinline__ void load_matrices(std::uint32_t (&to)[4], std::uint32_t address) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "../async_copy.h"
 #include "../element.h"
 
 namespace hkt::kernels::cuda::sm90 {
@@ -82,16 +83,6 @@ __device__ __forceinline__ void add_floats(void* to, std::uint32_t from, int byt
 __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 __device__ __forceinline__ void wait_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 __device__ __forceinline__ void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-
-// Ordinary asynchronous copies of 16 bytes; zeros where `inside` is false.
-__device__ __forceinline__ void copy_16(std::uint32_t to, const void* from, bool inside) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
-}
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int pending>
-__device__ __forceinline__ void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
-}
 
 // ---- products of a warpgroup: 64 rows, float32 sums ----
 // Operands in shared memory are described by an address, a swizzle (128, 64 or 32 bytes: the length of a row of the tile)
