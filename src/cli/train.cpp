@@ -111,7 +111,7 @@ int run(const Options& options, const train::RunDirectory& directory, const Prep
     const auto& model = prepared.identity.config.model;
     const auto probed = data::longest_sequences(prepared.dataset.validation, std::min(model.max_length, longest_probe),
                                                 probed_sequences);
-    if (!probed.empty()) hooks.probe = [&](Classifier now) { return theory::probe(std::move(now), model, probed); };
+    if (!probed.empty()) hooks.probe = [&](const Classifier& now) { return theory::probe(now, model, probed); };
     train::Trainer trainer(directory, prepared.identity, prepared.dataset, device, std::move(hooks));
     outcome = trainer.run();
   }

@@ -183,8 +183,8 @@ json spectra_of(const HierarchicalAttentionImpl& attention, std::int64_t head, s
 
 }  // namespace
 
-nlohmann::ordered_json examine(Classifier model, const ModelConfig& config, const std::vector<at::Tensor>& sequences,
-                               const LabOptions& options) {
+nlohmann::ordered_json examine(const Classifier& model, const ModelConfig& config,
+                               const std::vector<at::Tensor>& sequences, const LabOptions& options) {
   const at::NoGradGuard no_grad;
   auto exact = exact_copy(model, config);
   const auto levels = static_cast<std::size_t>(config.levels);
@@ -237,7 +237,8 @@ nlohmann::ordered_json examine(Classifier model, const ModelConfig& config, cons
             {"levels", contained.levels}}}};
 }
 
-nlohmann::ordered_json probe(Classifier model, const ModelConfig& config, const std::vector<at::Tensor>& sequences) {
+nlohmann::ordered_json probe(const Classifier& model, const ModelConfig& config,
+                             const std::vector<at::Tensor>& sequences) {
   constexpr std::int64_t samples = 256, columns = 32;
   const at::NoGradGuard no_grad;
   auto exact = exact_copy(model, config);

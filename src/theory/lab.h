@@ -21,11 +21,12 @@ struct LabOptions {
 };
 
 // The whole examination, as theory.json holds it. `sequences` are the tokens of single inputs, [T] each, without padding.
-nlohmann::ordered_json examine(Classifier model, const ModelConfig& config, const std::vector<at::Tensor>& sequences,
-                               const LabOptions& options = {});
+nlohmann::ordered_json examine(const Classifier& model, const ModelConfig& config,
+                               const std::vector<at::Tensor>& sequences, const LabOptions& options = {});
 
 // What changes from epoch to epoch: for each block and head the kernel's spectrum and the smallest eigenvalue of scores,
 // for each level Mardia's statistics. Cheap enough to be taken after each epoch.
-nlohmann::ordered_json probe(Classifier model, const ModelConfig& config, const std::vector<at::Tensor>& sequences);
+nlohmann::ordered_json probe(const Classifier& model, const ModelConfig& config,
+                             const std::vector<at::Tensor>& sequences);
 
 }  // namespace hkt::theory
