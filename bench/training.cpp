@@ -117,7 +117,7 @@ double wait_share(const data::Split& split, const data::Order& order, const data
 }
 
 Case make_case(const std::string& name, const Config& config, const data::Split& split, std::size_t count) {
-  const data::Shape shape{config.train.batch, config.model.max_length, config.train.padding};
+  const auto shape = data::shape_of(config);
   auto order = data::training_order(split, shape, 0, 0);
   order.resize(std::min(order.size(), count));
   Case made{name, config, {}, wait_share(split, order, shape, config)};
@@ -205,7 +205,7 @@ Table cuda_training_steps(bool quick) {
     const auto config = bytes_config(length, batch);
     auto standard_config = config;
     standard_config.model.levels = 1;
-    const data::Shape shape{batch, length, config.train.padding};
+    const auto shape = data::shape_of(config);
     const auto split = random_bytes(length, batch);
     const auto sequences = data::training_order(split, shape, 0, 0).front();
     const auto on_cpu = data::make_batch(split, sequences, shape);

@@ -69,6 +69,7 @@ struct TrainConfig {
   DeviceKind device = DeviceKind::automatic;  // likewise; automatic: CUDA where it can be used
   bool deterministic = false;  // equal bits on every run on CUDA too, at some cost; the CPU always has them
   Padding padding = Padding::batch;
+  std::int64_t bucket = 64;  // batches whose sequences are sorted by length together; 1: batches as they are drawn
   Precision precision = Precision::automatic;  // bfloat16 (by autocast) on CUDA, float32 on the CPU
   double checkpoint_seconds = 60;              // between two writings of the state within an epoch
 

@@ -16,6 +16,7 @@ void add_predict(CLI::App& program, Action& action);
 void add_explain(CLI::App& program, Action& action);
 void add_report(CLI::App& program, Action& action);
 void add_theory(CLI::App& program, Action& action);
+void add_sweep_width(CLI::App& theory, Action& action);
 void add_reproduce(CLI::App& program, Action& action);
 void add_info(CLI::App& program, Action& action);
 

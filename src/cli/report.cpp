@@ -1,11 +1,11 @@
 // hkt report: one HTML page about one run or several.
 #include "report/report.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -15,12 +15,9 @@
 
 #include "commands.h"
 #include "files/whole_file.h"
-#include "hkt/config.h"
-#include "hkt/safetensors.h"
 #include "options.h"
-#include "train/metrics.h"
 #include "train/provenance.h"
-#include "train/run_directory.h"
+#include "train/record.h"
 
 namespace hkt::cli {
 namespace {
@@ -29,7 +26,7 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 struct Options {
-  std::vector<std::string> folders;
+  std::vector<std::string> paths;
   std::string out = "report.html";
 };
 
@@ -53,93 +50,39 @@ std::optional<ordered_json> read_json(const fs::path& path) {
   std::ifstream stream(path, std::ios::binary);
   if (!stream) return {};
   auto parsed = ordered_json::parse(stream, nullptr, false);
-  if (parsed.is_discarded()) {
-    warn(path.string() + " is damaged, and left out.");
-    return {};
-  }
-  return parsed;
+  if (!parsed.is_discarded()) return parsed;
+  warn(path.string() + " is damaged, and left out.");
+  return {};
 }
 
-std::string summary(const ordered_json& model) {
-  const std::int64_t levels = model["levels"];
-  std::string text = levels == 1 ? "standard attention"
-                                 : fmt::format("HKT, {} levels, {} filter of {}", levels,
-                                               model["filter"].get<std::string>(), model["kernel_size"].get<int>());
-  text += fmt::format(", {} positions, {} blocks, width {}, {} heads", model["positions"].get<std::string>(),
-                      model["blocks"].get<int>(), model["width"].get<int>(), model["heads"].get<int>());
-  if (model["psd"] != "free") text += ", " + model["psd"].get<std::string>() + " kernel";
-  if (model["mask"] != "none") text += ", causal mask";
-  return text;
+// The results of an experiment: its table, and of each model the first seed's run. An experiment with many models is for
+// its table alone.
+void add_results(ordered_json results, ordered_json& data) {
+  constexpr std::size_t most_shown = 6;
+  const auto& models = results["models"];
+  for (const auto& record : results["runs"]) {
+    const bool first = std::any_of(models.begin(), models.end(),
+                                   [&](const auto& model) { return model["runs"].front() == record["name"]; });
+    if (!first || models.size() > most_shown) continue;
+    data["runs"].push_back(record);
+    data["runs"].back()["experiment"] = results["experiment"];
+  }
+  results.erase("runs");
+  data["comparisons"].push_back(std::move(results));
 }
 
-// The score on the test split, if `hkt eval` has taken it of the present model.
-ordered_json test_score(const train::RunDirectory& run) {
-  if (!fs::exists(run.predictions()) || !fs::exists(run.model())) return {};
-  try {
-    const auto file = load_safetensors(run.predictions());
-    if (file.metadata.at("split") != "test" || file.metadata.at("model") != load_safetensors(run.model()).checksum)
-      return {};
-    at::Tensor logits, labels;
-    for (const auto& [name, tensor] : file.tensors) (name == "logits" ? logits : labels) = tensor;
-    const auto correct = logits.argmax(1).eq(labels).sum().item<std::int64_t>();
-    return {
-        {"correct", correct},
-        {"sequences", labels.size(0)},
-        {"accuracy", static_cast<double>(correct) / static_cast<double>(std::max<std::int64_t>(1, labels.size(0)))}};
-  } catch (const std::exception& error) {
-    warn(run.predictions().string() + " is left out: " + error.what());
-    return {};
+// A run directory, a folder of `hkt reproduce`, or the file that this leaves there.
+void add_path(const fs::path& path, ordered_json& data) {
+  const bool is_file = fs::is_regular_file(path);
+  const auto results = read_json(is_file ? path : path / "results.json");
+  if (results && results->is_object() && results->contains("runs") && results->contains("models")) {
+    add_results(*results, data);
+  } else if (is_file) {
+    throw std::invalid_argument(path.string() + " holds no results of hkt reproduce.");
+  } else {
+    data["runs"].push_back(train::record_of(train::open_run(path), warn));
+    data["runs"].back()["folder"] = path.string();
   }
-}
-
-ordered_json run_data(const fs::path& folder) {
-  const auto run = train::open_run(folder);
-  std::ifstream stream(run.config());
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  const auto config = ordered_json::parse(Config::from_json(text).to_json());
-  auto name = folder.filename().string();
-  if (name.empty()) name = folder.parent_path().filename().string();
-  ordered_json data = {{"name", name},
-                       {"folder", folder.string()},
-                       {"config", config},
-                       {"summary", summary(config["model"])},
-                       {"parameters", 0},
-                       {"best_validation", nullptr},
-                       {"epochs", ordered_json::array()},
-                       {"probes", ordered_json::array()}};
-  for (const auto& line : train::read_metrics(run.metrics())) {
-    const auto event = line.value("event", "");
-    if (event == "start") data["parameters"] = line.value("parameters", 0);
-    if (event == "epoch") {
-      auto epoch = ordered_json(line);
-      epoch.erase("theory");
-      const double accuracy = line.value("validation_accuracy", 0.0);
-      if (data["best_validation"].is_null() || accuracy > data["best_validation"].get<double>())
-        data["best_validation"] = accuracy;
-      data["epochs"].push_back(std::move(epoch));
-    }
-    if (line.contains("theory"))
-      data["probes"].push_back(
-          {{"epoch", event == "start" ? 0 : line.value("epoch", 0) + 1}, {"theory", line["theory"]}});
-  }
-  data["test"] = test_score(run);
-  const auto theory = read_json(run.theory());
-  data["theory"] = theory ? *theory : ordered_json();
-  return data;
-}
-
-// A run directory, or a folder of `hkt reproduce` with several of them.
-void add_folder(const fs::path& folder, ordered_json& data) {
-  if (const auto results = read_json(folder / "results.json")) {
-    data["comparison"] = *results;
-    std::vector<fs::path> inside;
-    for (const auto& entry : fs::directory_iterator(folder))
-      if (fs::exists(entry.path() / "config.json")) inside.push_back(entry.path());
-    std::sort(inside.begin(), inside.end());
-    for (const auto& path : inside) data["runs"].push_back(run_data(path));
-    return;
-  }
-  data["runs"].push_back(run_data(folder));
 }
 
 double score_of(const ordered_json& run) {
@@ -154,9 +97,9 @@ double seconds_of(const ordered_json& run) {
 }
 
 // Which model, how well, at what cost.
-std::string answer(const ordered_json& data) {
+std::string answer(const ordered_json& runs) {
   const ordered_json *standard = nullptr, *hierarchical = nullptr;
-  for (const auto& run : data["runs"]) {
+  for (const auto& run : runs) {
     const bool one_level = run["config"]["model"]["levels"] == 1;
     const ordered_json*& best = one_level ? standard : hierarchical;
     if (best == nullptr || score_of(run) > score_of(*best)) best = &run;
@@ -170,29 +113,56 @@ std::string answer(const ordered_json& data) {
     return fmt::format("{} reaches {}, in {:.1f} seconds an epoch.", run["name"].get<std::string>(), said(run),
                        seconds_of(run));
   }
-  double ratio = seconds_of(*standard) > 0 ? seconds_of(*hierarchical) / seconds_of(*standard) : 0;
-  std::string of_what = "an epoch";
-  if (data.contains("comparison"))
-    for (const auto& model : data["comparison"]["models"])
-      if (model["name"] == "hkt") ratio = model["step_ratio"], of_what = "a training step";
+  const double ratio = seconds_of(*standard) > 0 ? seconds_of(*hierarchical) / seconds_of(*standard) : 0;
   const double gain = score_of(*hierarchical) - score_of(*standard);
   return fmt::format(
-      "HKT ({}) reaches {}, standard attention ({}) {}: {:.2f} points {}, at {:.2f} times the time of {}.",
+      "HKT ({}) reaches {}, standard attention ({}) {}: {:.2f} points {}, at {:.2f} times the time of an epoch.",
       (*hierarchical)["name"].get<std::string>(), said(*hierarchical), (*standard)["name"].get<std::string>(),
-      said(*standard), std::abs(gain), gain >= 0 ? "more" : "less", ratio, of_what);
+      said(*standard), std::abs(gain), gain >= 0 ? "more" : "less", ratio);
+}
+
+const ordered_json* model_of(const ordered_json& comparison, const std::string& name) {
+  for (const auto& model : comparison["models"])
+    if (model["name"] == name) return &model;
+  return nullptr;
+}
+
+// The same of an experiment, by the means over its seeds; nothing where it does not set the two side by side.
+std::string answer_of_experiment(const ordered_json& comparison) {
+  const auto* standard = model_of(comparison, "standard");
+  const auto* hkt = model_of(comparison, "hkt");
+  if (standard == nullptr || hkt == nullptr) return "";
+  const auto mean = [](const ordered_json& model) { return model["mean"].get<double>(); };
+  auto text = fmt::format(
+      "{}: HKT reaches {:.2f} %, standard attention {:.2f} % ({:+.2f}), at {:.2f} times the step's time",
+      comparison["experiment"].get<std::string>(), mean(*hkt), mean(*standard), mean(*hkt) - mean(*standard),
+      (*hkt)["step_ratio"].get<double>() / (*standard)["step_ratio"].get<double>());
+  const auto* strong = model_of(comparison, "strong");
+  const auto* rotary = model_of(comparison, "hkt-rotary");
+  if (strong != nullptr && rotary != nullptr) {
+    text += fmt::format("; both with rotary positions and tuned: {:.2f} % and {:.2f} % ({:+.2f})", mean(*rotary),
+                        mean(*strong), mean(*rotary) - mean(*strong));
+  }
+  return text + ".";
 }
 
 int run(const Options& options) {
   ordered_json data = {{"title", "Hierarchical Kernel Transformer"}, {"runs", ordered_json::array()}};
-  for (const auto& folder : options.folders) add_folder(folder, data);
-  if (data["runs"].empty()) throw std::invalid_argument(options.folders.front() + " holds no run.");
-  data["answer"] = answer(data);
-  const auto task = data["runs"][0]["config"]["data"]["task"].get<std::string>();
-  if (const auto found = published().find(task); found != published().end())
-    for (const auto& [name, value] : found->second) data["published"].push_back({{"name", name}, {"value", value}});
+  data["comparisons"] = ordered_json::array();
+  for (const auto& path : options.paths) add_path(path, data);
+  if (data["runs"].empty() && data["comparisons"].empty())
+    throw std::invalid_argument(options.paths.front() + " holds no run.");
+  for (const auto& comparison : data["comparisons"]) {
+    if (const auto text = answer_of_experiment(comparison); !text.empty()) data["answers"].push_back(text);
+  }
+  if (!data.contains("answers") && !data["runs"].empty()) data["answers"].push_back(answer(data["runs"]));
+  for (const auto& [task, values] : published()) {
+    for (const auto& [name, value] : values) data["published"][task].push_back({{"name", name}, {"value", value}});
+  }
   data["where"] = train::provenance();
   write_file(options.out, report::page(data));
-  fmt::print("{}\n{}\n", data["answer"].get<std::string>(), fs::absolute(options.out).string());
+  for (const auto& text : data.value("answers", ordered_json::array())) fmt::print("{}\n", text.get<std::string>());
+  fmt::print("{}\n", fs::absolute(options.out).string());
   return 0;
 }
 
@@ -201,7 +171,10 @@ int run(const Options& options) {
 void add_report(CLI::App& program, Action& action) {
   const auto options = std::make_shared<Options>();
   auto& command = *program.add_subcommand("report", "Write one HTML page about trained models");
-  command.add_option("folders", options->folders, "run directories, or folders of hkt reproduce")->required();
+  command
+      .add_option("paths", options->paths,
+                  "run directories, folders of hkt reproduce, or the results that it leaves there")
+      ->required();
   command.add_option("--out", options->out, "the page")->capture_default_str();
   command.footer("The page needs no network.\n\nExample:\n  hkt report runs/standard runs/hkt --out report.html");
   command.callback([options, &action] { action = [options] { return run(*options); }; });

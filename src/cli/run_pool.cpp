@@ -58,7 +58,8 @@ std::string describe(const Run& run) {
   const auto lines = train::read_metrics(run.directory().metrics());
   std::string text = fmt::format("{:18} ", run.name);
   if (lines.empty()) return text + "starting";
-  if (lines.back().value("event", "") == "end") return text + "scoring the test set";
+  if (lines.back().value("event", "") == "end")
+    return text + (run.next() == Run::Stage::theory ? "examining the model" : "scoring the test set");
   const double steps = lines.front().value("steps", 1.0);
   double step = 0, validation = -1;
   std::string note;
@@ -93,6 +94,20 @@ bool Run::scored() const {
   }
 }
 
+// Of the present model.
+bool Run::examined() const {
+  std::ifstream stream(directory().theory());
+  const auto theory = nlohmann::json::parse(stream, nullptr, false);
+  if (!theory.is_object() || !theory.contains("model")) return false;
+  return theory["model"].value("checksum", "") == load_safetensors(directory().model()).checksum;
+}
+
+Run::Stage Run::next() const {
+  if (!trained()) return Stage::train;
+  if (scores && !scored()) return Stage::eval;
+  return examines && !examined() ? Stage::theory : Stage::done;
+}
+
 RunPool::RunPool(std::size_t jobs, int threads, std::string device)
     : jobs_(jobs), threads_(threads), device_(std::move(device)) {}
 
@@ -100,7 +115,7 @@ bool RunPool::run(const std::vector<Run>& runs) {
   std::deque<const Run*> waiting;
   for (const auto& run : runs) {
     check_config(run);
-    if (run.done()) {
+    if (run.next() == Run::Stage::done) {
       lines_.say(run.name + " is done already");
     } else {
       waiting.push_back(&run);
@@ -126,17 +141,27 @@ bool RunPool::run(const std::vector<Run>& runs) {
 RunPool::Active RunPool::start(const Run& run) const {
   const auto text = [](const fs::path& path) { return path.string(); };
   std::vector<std::string> arguments;
-  const bool scoring = run.trained();
-  if (scoring) {
-    arguments = {"eval", text(run.folder), "--split", "test"};
-  } else if (run.directory().holds_run()) {
-    arguments = {"train", "--resume", text(run.folder), "--quiet"};
-  } else {
-    write_file(config_file(run), run.config.to_json());
-    arguments = {"train", text(config_file(run)), "--out", text(run.folder), "--quiet"};
+  const auto stage = run.next();
+  switch (stage) {
+    case Run::Stage::train:
+      if (run.directory().holds_run()) {
+        arguments = {"train", "--resume", text(run.folder), "--quiet", "--device", device_};
+      } else {
+        write_file(config_file(run), run.config.to_json());
+        arguments = {"train", text(config_file(run)), "--out", text(run.folder), "--quiet", "--device", device_};
+      }
+      break;
+    case Run::Stage::eval:
+      arguments = {"eval", text(run.folder), "--split", "test", "--device", device_};
+      break;
+    case Run::Stage::theory:
+      arguments = {"theory", text(run.folder)};
+      break;
+    case Run::Stage::done:
+      throw std::logic_error(run.name + " is done already.");
   }
-  arguments.insert(arguments.end(), {"--threads", std::to_string(threads_), "--device", device_});
-  return {&run, scoring, std::make_unique<Child>(arguments, log_file(run))};
+  arguments.insert(arguments.end(), {"--threads", std::to_string(threads_)});
+  return {&run, stage, std::make_unique<Child>(arguments, log_file(run))};
 }
 
 void RunPool::advance(std::vector<Active>& active) {
@@ -147,12 +172,14 @@ void RunPool::advance(std::vector<Active>& active) {
       throw std::runtime_error(one.run->name + " ended with exit code " + std::to_string(*code) + ": " +
                                last_line(log_file(*one.run)));
     }
-    if (one.run->done()) {
-      lines_.say(one.run->name + " is done: " + best_epoch(*one.run));
-      one.child.reset();
-    } else if (one.scoring || !one.run->trained()) {
+    const auto next = one.run->next();
+    if (next == one.stage) {
       throw std::runtime_error(one.run->name + " ended without what it was to leave in " + one.run->folder.string() +
                                ".");
+    }
+    if (next == Run::Stage::done) {
+      lines_.say(one.run->name + " is done: " + best_epoch(*one.run));
+      one.child.reset();
     } else {
       one = start(*one.run);
     }

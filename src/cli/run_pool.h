@@ -1,6 +1,7 @@
 // Training runs as processes of their own, several at a time, with a line for each on the terminal.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -13,17 +14,21 @@
 
 namespace hkt::cli {
 
-// One run of one model: `hkt train`, then `hkt eval`.
+// One run of one model: `hkt train`, and as far as it is wanted `hkt eval` and `hkt theory`.
 struct Run {
   std::string name;
   Config config;
   std::filesystem::path folder;
   bool scores = true;  // false: only trained, to choose by validation
+  bool examines = false;
 
   train::RunDirectory directory() const { return {folder}; }
   bool trained() const;
   bool scored() const;
-  bool done() const { return scores ? scored() : trained(); }
+  bool examined() const;
+
+  enum class Stage : std::uint8_t { train, eval, theory, done };
+  Stage next() const;  // what is to be done first
 };
 
 class RunPool {
@@ -37,7 +42,7 @@ class RunPool {
  private:
   struct Active {
     const Run* run;
-    bool scoring;
+    Run::Stage stage;
     std::unique_ptr<Child> child;
   };
   Active start(const Run& run) const;

@@ -23,7 +23,8 @@ namespace hkt::cli {
 namespace {
 
 struct Options {
-  std::string folder, split = "validation";
+  std::vector<std::string> folders;
+  std::string split = "validation";
   std::int64_t sequences = 8;
   std::int64_t seed = 0;
   bool json = false, random = false;
@@ -40,9 +41,8 @@ void print_summary(const nlohmann::ordered_json& result) {
   }
 }
 
-int run(const Options& options) {
-  if (options.threads) at::set_num_threads(*options.threads);
-  auto loaded = load_run(options.folder, at::kCPU);
+nlohmann::ordered_json examine(const std::string& folder, const Options& options) {
+  auto loaded = load_run(folder, at::kCPU);
   const auto& config = loaded.config();
   const auto sequences =
       data::longest_sequences(split_of(loaded.dataset, options.split), config.model.max_length, options.sequences);
@@ -82,11 +82,18 @@ int run(const Options& options) {
   result.update(examination);
   result["provenance"] = train::provenance();
   if (!options.random) write_file(loaded.directory.theory(), result.dump(1) + "\n");
-  if (options.json) {
-    fmt::print("{}\n", result.dump(2));
-  } else {
-    print_summary(result);
+  return result;
+}
+
+int run(const Options& options) {
+  if (options.folders.empty()) throw std::invalid_argument("folder is required: a run directory.");
+  if (options.threads) at::set_num_threads(*options.threads);
+  auto all = nlohmann::ordered_json::array();
+  for (const auto& folder : options.folders) {
+    all.push_back(examine(folder, options));
+    if (!options.json) print_summary(all.back());
   }
+  if (options.json) fmt::print("{}\n", (all.size() == 1 ? all.front() : all).dump(2));
   return 0;
 }
 
@@ -95,7 +102,7 @@ int run(const Options& options) {
 void add_theory(CLI::App& program, Action& action) {
   const auto options = std::make_shared<Options>();
   auto& command = *program.add_subcommand("theory", "Examine the paper's claims on a trained model");
-  command.add_option("folder", options->folder, "a run directory")->required();
+  command.add_option("folder", options->folders, "run directories");
   command.add_option("--split,--data", options->split, "train, validation or test: where inputs come from")
       ->capture_default_str();
   command.add_option("--sequences", options->sequences, "how many of its longest sequences are looked at")
@@ -107,8 +114,11 @@ void add_theory(CLI::App& program, Action& action) {
   command.add_flag("--json", options->json, "print JSON");
   command.add_option("--threads", options->threads, "threads of the CPU (default: the cores)")
       ->check(CLI::Range(1, 1024));
-  command.footer("Writes theory.json into the run directory.\n\nExample:\n  hkt theory runs/hkt");
-  command.callback([options, &action] { action = [options] { return run(*options); }; });
+  command.footer("Writes theory.json into each run directory.\n\nExample:\n  hkt theory runs/hkt");
+  command.callback([options, &command, &action] {
+    if (command.get_subcommands().empty()) action = [options] { return run(*options); };
+  });
+  add_sweep_width(command, action);
 }
 
 }  // namespace hkt::cli

@@ -11,7 +11,6 @@
 namespace hkt::data {
 namespace {
 
-constexpr std::size_t batches_in_pool = 64;
 constexpr std::size_t batches_ahead = 8;
 
 // std::shuffle and the distributions differ between standard libraries; this does not.
@@ -48,14 +47,19 @@ Order cut_into_batches(const std::vector<std::int64_t>& sequences, std::size_t b
 
 }  // namespace
 
+Shape shape_of(const Config& config) {
+  return {config.train.batch, config.model.max_length, config.train.padding, config.train.bucket};
+}
+
 Order training_order(const Split& split, const Shape& shape, std::uint64_t seed, std::int64_t epoch) {
   std::seed_seq both{seed, seed >> 32, static_cast<std::uint64_t>(epoch)};
   std::mt19937_64 generator(both);
   auto sequences = all_of(split);
   shuffle(sequences, generator);
   const auto batch = static_cast<std::size_t>(shape.batch);
-  for (std::size_t begin = 0; begin < sequences.size(); begin += batches_in_pool * batch) {
-    const auto size = std::min(batches_in_pool * batch, sequences.size() - begin);
+  const auto bucket = batch * static_cast<std::size_t>(shape.bucket);
+  for (std::size_t begin = 0; shape.bucket > 1 && begin < sequences.size(); begin += bucket) {
+    const auto size = std::min(bucket, sequences.size() - begin);
     sort_by_length(std::span(sequences).subspan(begin, size), split, shape);
   }
   auto order = cut_into_batches(sequences, batch);

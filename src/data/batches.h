@@ -23,17 +23,21 @@ struct Batch {
 };
 
 // How sequences become tensors. Those longer than max_length are cut; `padding` says whether T is the longest of the
-// batch or max_length.
+// batch or max_length, `bucket` how many batches are sorted by length together.
 struct Shape {
   std::int64_t batch = 64;
   std::int64_t max_length = 1024;
   Padding padding = Padding::batch;
+  std::int64_t bucket = 64;
 };
+
+// As a run's config asks for it.
+Shape shape_of(const Config& config);
 
 using Order = std::vector<std::vector<std::int64_t>>;  // the sequences of each batch
 
-// All sequences once, in an order that seed and epoch alone decide: drawn at random, sorted by length within pools of
-// many batches, so that little is padded, and the batches shuffled again.
+// All sequences once, in an order that seed and epoch alone decide: drawn at random, sorted by length within
+// buckets of many batches, so that little is padded, and the batches shuffled again.
 Order training_order(const Split& split, const Shape& shape, std::uint64_t seed, std::int64_t epoch);
 
 // All sequences once, by length, for evaluation.

@@ -88,6 +88,7 @@ const fields::Table<TrainConfig>& train_table() {
                      {{"auto", DeviceKind::automatic}, {"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}}),
       fields::truth("deterministic", &TrainConfig::deterministic),
       fields::choice("padding", &TrainConfig::padding, {{"batch", Padding::batch}, {"full", Padding::full}}),
+      fields::integer("bucket", &TrainConfig::bucket, 1, largest),
       fields::choice(
           "precision", &TrainConfig::precision,
           {{"auto", Precision::automatic}, {"float32", Precision::float32}, {"bfloat16", Precision::bfloat16}}),

@@ -31,6 +31,16 @@ std::optional<double> paired_t_test(std::span<const double> first, std::span<con
   return 2 * boost::math::cdf(boost::math::complement(distribution, t));
 }
 
+std::optional<std::pair<double, double>> prediction_interval(std::span<const double> values) {
+  if (values.size() < 2) return {};
+  const auto count = static_cast<double>(values.size());
+  constexpr double outside = 0.05;
+  const double t = boost::math::quantile(boost::math::complement(boost::math::students_t(count - 1), outside / 2));
+  const auto [mean, deviation] = spread(values);
+  const double half = t * deviation * std::sqrt(1 + 1 / count);
+  return std::pair{mean - half, mean + half};
+}
+
 double mcnemar(std::int64_t only_first, std::int64_t only_second) {
   const std::int64_t all = only_first + only_second;
   if (all == 0) return 1;

@@ -68,6 +68,23 @@ StepResult Learner::step(const data::Batch& batch, double learning_rate) {
   return {loss.detach(), logits.argmax(1).eq(labels).sum(), optimizer_.step(learning_rate)};
 }
 
+Learner::AttentionInput Learner::attention_input(const data::Batch& batch) const {
+  const auto width = model_->embedding->weight.size(1);
+  const auto options = at::TensorOptions(device_).dtype(at::kFloat);
+  return {at::randn({batch.tokens.size(0), batch.tokens.size(1), width}, options).requires_grad_(),
+          batch.lengths.to(device_)};
+}
+
+void Learner::attention_step(const AttentionInput& input) {
+  at::Tensor output;
+  {
+    const Autocast autocast(bfloat16_, device_);
+    output = model_->blocks[0]->as<Block>()->attention->forward(input.features, input.lengths);
+  }
+  output.backward(at::ones_like(output));
+  for (auto& parameter : model_->parameters()) parameter.mutable_grad().reset();
+}
+
 std::int64_t Learner::parameters() const {
   std::int64_t count = 0;
   for (const auto& parameter : model_->parameters()) count += parameter.numel();
@@ -79,7 +96,7 @@ Predictions evaluate(Classifier& model, const data::Split& split, const Config& 
   const at::NoGradGuard no_grad;
   const bool was_training = model->is_training();
   model->eval();
-  const data::Shape shape{config.train.batch, config.model.max_length, config.train.padding};
+  const auto shape = data::shape_of(config);
   const auto order = data::evaluation_order(split, shape);
   data::BatchQueue queue(split, order, shape);
   Predictions result{at::empty({split.size(), config.model.classes}), at::empty({split.size()}, at::kLong), {}};

@@ -35,6 +35,13 @@ class Learner {
 
   StepResult step(const data::Batch& batch, double learning_rate);
 
+  // Forward and backward of the first block's attention alone, to be timed: the batch's lengths, and random features.
+  struct AttentionInput {
+    at::Tensor features, lengths;
+  };
+  AttentionInput attention_input(const data::Batch& batch) const;
+  void attention_step(const AttentionInput& input);
+
   Classifier& model() { return model_; }
   Optimizer& optimizer() { return optimizer_; }
   std::int64_t parameters() const;

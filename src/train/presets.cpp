@@ -101,8 +101,7 @@ const std::vector<Preset>& presets() {
   return all;
 }
 
-json config_json(const std::string& preset_or_file, const std::vector<std::string>& changes) {
-  auto config = start(preset_or_file);
+json changed(json config, const std::vector<std::string>& changes) {
   for (const auto& change : changes) {
     const auto dot = change.find('.'), equals = change.find('=');
     if (dot == std::string::npos || equals == std::string::npos || dot > equals) {
@@ -120,6 +119,10 @@ json config_json(const std::string& preset_or_file, const std::vector<std::strin
     throw std::invalid_argument("a key or value of the config is not UTF-8.");
   }
   return config;
+}
+
+json config_json(const std::string& preset_or_file, const std::vector<std::string>& changes) {
+  return changed(start(preset_or_file), changes);
 }
 
 Config fit_to_data(const json& config, std::int64_t vocab, std::int64_t classes) {

@@ -15,8 +15,11 @@ struct Preset {
 };
 const std::vector<Preset>& presets();
 
-// PRESET or the path of a JSON file, then "section.key=value" changes. The value is JSON, or a string as it stands.
-// Throws std::invalid_argument for what is neither a preset nor a file.
+// A config with "section.key=value" changes laid over it. The value is JSON, or a string as it stands.
+nlohmann::json changed(nlohmann::json config, const std::vector<std::string>& changes);
+
+// PRESET or the path of a JSON file, with changes laid over it. Throws std::invalid_argument for what is
+// neither a preset nor a file.
 nlohmann::json config_json(const std::string& preset_or_file, const std::vector<std::string>& changes);
 
 // What the data says of the model: vocab and classes. Throws std::invalid_argument where the config says otherwise.

@@ -12,12 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-json changed(json config, const std::vector<std::pair<std::string, json>>& model, const json& train = json::object()) {
-  for (const auto& [key, value] : model) config["model"][key] = value;
-  config["train"].update(train);
-  return config;
-}
-
 // The feed-forward width with which standard attention has at least as many parameters as HKT.
 std::int64_t matching_feedforward(const json& hkt) {
   const auto wanted = count_parameters(Config::from_json(hkt.dump()).model);
@@ -27,9 +21,156 @@ std::int64_t matching_feedforward(const json& hkt) {
   return standard.feedforward;
 }
 
-json preset_of(const std::string& task, Budget budget, std::vector<std::string> changes) {
-  if (budget == Budget::quick) changes.insert(changes.begin(), task == "listops" ? "train.epochs=4" : "train.epochs=2");
-  return config_json(task, changes);
+using Changes = std::vector<std::string>;
+
+ProtocolModel variant(const json& base, const std::string& name, const std::string& what, const Changes& changes,
+                      const Changes& baselines = {}) {
+  return {name, what, changed(base, changes), {}, baselines};
+}
+
+const std::vector<Changes>& learning_rates() {
+  static const std::vector<Changes> rates = {{"train.learning_rate=2.5e-4"},
+                                             {"train.learning_rate=5e-4"},
+                                             {"train.learning_rate=1e-3"},
+                                             {"train.learning_rate=2e-3"}};
+  return rates;
+}
+
+std::string levels_of(const json& config) {
+  return std::to_string(Config::from_json(config.dump()).model.levels) + " levels";
+}
+
+// The paper's comparison, with the baselines it lacks.
+void main_table(Protocol& protocol, const json& hkt, Budget budget) {
+  auto& models = protocol.models;
+  const auto standard = changed(hkt, {"model.levels=1"});
+  models.push_back(variant(standard, "standard", "standard attention", {}));
+  if (budget == Budget::full) {
+    protocol.seeds = {0, 1, 2};
+    protocol.examined = true;
+    models.push_back(variant(standard, "matched", "standard, as many parameters as HKT",
+                             {"model.feedforward=" + std::to_string(matching_feedforward(hkt))}, {"standard"}));
+    models.push_back(variant(standard, "strong", "standard, rotary, learning rate chosen on validation",
+                             {"model.positions=rotary"}, {"standard"}));
+    models.back().candidates = learning_rates();
+  }
+  models.push_back(variant(hkt, "hkt", "HKT, " + levels_of(hkt), {}, {"standard", "matched"}));
+  if (budget == Budget::full) {
+    models.push_back(variant(hkt, "hkt-rotary",
+                             "HKT, " + levels_of(hkt) + ", rotary, learning rate chosen on validation",
+                             {"model.positions=rotary"}, {"standard", "strong"}));
+    models.back().candidates = learning_rates();
+  }
+}
+
+// HKT with one thing changed at a time.
+void ablation(Protocol& protocol, const json& hkt, Budget budget) {
+  auto& models = protocol.models;
+  const auto config = Config::from_json(hkt.dump());
+  if (budget == Budget::full && config.data.task == Task::listops) protocol.seeds = {0, 1, 2};
+  models.push_back(variant(hkt, "hkt", "HKT, " + levels_of(hkt), {}));
+  const auto add = [&](const std::string& name, const std::string& what, const Changes& changes,
+                       const std::string& baseline = "hkt") {
+    models.push_back(variant(hkt, name, what, changes, {baseline}));
+  };
+  add("standard", "standard attention, which is one level", {"model.levels=1"});
+  for (const std::int64_t levels : {2, 3, 4, 5}) {
+    if (levels == config.model.levels) continue;
+    add("levels-" + std::to_string(levels), std::to_string(levels) + " levels",
+        {"model.levels=" + std::to_string(levels)});
+  }
+  add("uniform", "λ uniform, not learned", {"model.weights=uniform"});
+  add("only-0", "level 0 alone", {"model.weights=0"});
+  add("only-1", "level 1 alone", {"model.weights=1"});
+  add("only-2", "level 2 alone", {"model.weights=2"});
+  add("mean", "filter: the mean of two tokens", {"model.filter=mean"});
+  add("depthwise", "filter: one for each feature", {"model.filter=depthwise"});
+  add("kernel-4", "filter of four tokens", {"model.kernel_size=4"});
+  add("depthwise-4", "filter of four tokens, one for each feature", {"model.filter=depthwise", "model.kernel_size=4"});
+  add("per-level", "queries and keys projected for each level by itself", {"model.projections=per_level"});
+  add("heads-1", "one head", {"model.heads=1"});
+  add("heads-1-standard", "one head, standard attention", {"model.heads=1", "model.levels=1"}, "heads-1");
+  add("causal", "causal mask", {"model.mask=causal"});
+  add("causal-standard", "causal mask, standard attention", {"model.mask=causal", "model.levels=1"}, "causal");
+  const std::vector<std::pair<std::string, Positions>> positions = {{"sinusoidal", Positions::sinusoidal},
+                                                                    {"learned", Positions::learned},
+                                                                    {"rotary", Positions::rotary},
+                                                                    {"none", Positions::none}};
+  for (const auto& [name, kind] : positions) {
+    if (kind == config.model.positions) continue;
+    const auto what = name == "none" ? std::string("no positions") : name + " positions";
+    add("positions-" + name, what, {"model.positions=" + name});
+    add("positions-" + name + "-standard", what + ", standard attention", {"model.positions=" + name, "model.levels=1"},
+        "positions-" + name);
+  }
+  add("tied", "kernel positive semidefinite: queries are keys", {"model.psd=tied"});
+  add("cone", "kernel positive semidefinite: in a cone", {"model.psd=cone"});
+  if (config.data.task == Task::listops) {
+    add("shuffled", "batches as they are drawn, not by length", {"train.bucket=1"});
+    add("shuffled-standard", "the same, standard attention", {"train.bucket=1", "model.levels=1"}, "shuffled");
+  }
+}
+
+// Beyond the paper's lengths, beside Long Range Arena's figures.
+void long_range(Protocol& protocol, const json& hkt, Budget budget) {
+  auto& models = protocol.models;
+  models.push_back(variant(hkt, "standard", "standard attention", {"model.levels=1"}));
+  models.push_back(
+      variant(hkt, "strong", "standard, rotary", {"model.levels=1", "model.positions=rotary"}, {"standard"}));
+  models.push_back(variant(hkt, "hkt", "HKT, " + levels_of(hkt), {}, {"standard"}));
+  models.push_back(variant(hkt, "hkt-rotary", "HKT, " + levels_of(hkt) + ", rotary", {"model.positions=rotary"},
+                           {"standard", "strong"}));
+  if (budget == Budget::quick) return;
+  for (auto* model : {&models[1], &models[3]}) {
+    model->what += ", learning rate chosen on validation";
+    model->candidates = {{"train.learning_rate=5e-4"}, {"train.learning_rate=1e-3"}};
+  }
+}
+
+// How Gaussian scores are, by width and by epoch.
+void widths(Protocol& protocol, const json& hkt, Budget) {
+  for (const std::int64_t width : {32, 64, 128, 256, 512}) {
+    const auto text = std::to_string(width);
+    protocol.models.push_back(variant(hkt, "width-" + text, "HKT, " + levels_of(hkt) + ", d = " + text,
+                                      {"model.width=" + text, "model.feedforward=" + std::to_string(2 * width)}));
+  }
+}
+
+struct Plan {
+  Experiment experiment;
+  std::string preset;
+  Changes changes;
+  void (*add_models)(Protocol& protocol, const json& hkt, Budget budget);
+};
+
+const std::vector<Plan>& plans() {
+  static const std::vector<Plan> all = {
+      {{"listops", "the paper's table, ListOps"}, "listops", {}, main_table},
+      {{"scifar", "the paper's table, sequential CIFAR-10"}, "scifar", {}, main_table},
+      {{"imdb", "the paper's table, IMDB by bytes"}, "imdb", {}, main_table},
+      {{"scifar-learned", "sequential CIFAR-10 with learned positions and two blocks"},
+       "scifar",
+       {"model.positions=learned", "model.blocks=2"},
+       main_table},
+      {{"listops-ablation", "what carries the gain on ListOps"}, "listops", {}, ablation},
+      {{"imdb-ablation", "what carries the gain on IMDB"}, "imdb", {}, ablation},
+      {{"listops-lra", "ListOps as Long Range Arena has it, T = 2,000"}, "listops-lra", {}, long_range},
+      {{"imdb-long", "IMDB with T = 4,096"}, "imdb", {"model.max_length=4096"}, long_range},
+      {{"listops-width", "how Gaussian scores are, d = 32 to 512, over 30 epochs"},
+       "listops",
+       {"train.epochs=30"},
+       widths}};
+  return all;
+}
+
+const Plan& plan_of(const std::string& experiment) {
+  Changes names;
+  for (const auto& plan : plans()) {
+    if (plan.experiment.name == experiment) return plan;
+    names.push_back(plan.experiment.name);
+  }
+  throw std::invalid_argument("\"" + experiment + "\" is no experiment; there are " + fields::quoted_list(names) +
+                              " and \"all\" (nearest: \"" + fields::nearest(experiment, names) + "\").");
 }
 
 }  // namespace
@@ -51,35 +192,25 @@ std::int64_t count_parameters(const ModelConfig& config) {
   return config.vocab * d + positions + config.blocks * block + 2 * d + d * config.classes + config.classes;
 }
 
-std::vector<std::string> protocol_tasks() { return {"listops", "scifar", "imdb"}; }
-
-Protocol protocol(const std::string& task, Budget budget, const std::vector<std::string>& changes) {
-  const auto known = protocol_tasks();
-  if (std::find(known.begin(), known.end(), task) == known.end()) {
-    throw std::invalid_argument("\"" + task + "\" is no experiment; there are " + fields::quoted_list(known) +
-                                " and \"all\" (nearest: \"" + fields::nearest(task, known) + "\").");
+std::vector<Experiment> experiments(Budget budget) {
+  std::vector<Experiment> result;
+  for (const auto& plan : plans()) {
+    const bool in_paper = plan.add_models == main_table && plan.changes.empty();
+    if (budget == Budget::full || in_paper) result.push_back(plan.experiment);
   }
+  return result;
+}
+
+Protocol protocol(const std::string& experiment, Budget budget, const std::vector<std::string>& changes) {
+  const auto& plan = plan_of(experiment);
   for (const auto& change : changes) {
     if (change.starts_with("train.seed")) throw std::invalid_argument("the protocol sets train.seed itself.");
   }
-  const auto hkt = preset_of(task, budget, changes);
-  const auto standard = changed(hkt, {{"levels", 1}});
-  const auto levels = std::to_string(Config::from_json(hkt.dump()).model.levels);
-  Protocol result{task, {0}, {{"standard", "standard attention", standard, {}, {}}}};
-  if (budget == Budget::quick) {
-    result.models.push_back({"hkt", "HKT, " + levels + " levels", hkt, {}, {"standard"}});
-    return result;
-  }
-  result.seeds = {0, 1, 2};
-  const auto wide = changed(standard, {{"feedforward", matching_feedforward(hkt)}});
-  const auto rotary = changed(standard, {{"positions", "rotary"}}),
-             hkt_rotary = changed(hkt, {{"positions", "rotary"}});
-  const std::vector<double> rates = {2.5e-4, 5e-4, 1e-3, 2e-3};
-  result.models.push_back({"matched", "standard, as many parameters as HKT", wide, {}, {"standard"}});
-  result.models.push_back(
-      {"strong", "standard, rotary, learning rate chosen on validation", rotary, rates, {"standard"}});
-  result.models.push_back({"hkt", "HKT, " + levels + " levels", hkt, {}, {"standard", "matched"}});
-  result.models.push_back({"hkt-rotary", "HKT, " + levels + " levels, rotary", hkt_rotary, {}, {"standard", "strong"}});
+  auto all = plan.changes;
+  if (budget == Budget::quick) all.emplace_back(plan.preset == "listops" ? "train.epochs=4" : "train.epochs=2");
+  all.insert(all.end(), changes.begin(), changes.end());
+  Protocol result{experiment, {0}, false, {}};
+  plan.add_models(result, config_json(plan.preset, all), budget);
   return result;
 }
 

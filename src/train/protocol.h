@@ -14,22 +14,28 @@ enum class Budget : std::uint8_t { quick, full };
 
 struct ProtocolModel {
   std::string name, what;
-  nlohmann::json config;               // to be fitted to the data
-  std::vector<double> learning_rates;  // if any: chosen among on validation, with the first seed
-  std::vector<std::string> baselines;  // the models it is compared with
+  nlohmann::json config;                             // to be fitted to the data
+  std::vector<std::vector<std::string>> candidates;  // changes, of which the best on validation is taken, first seed
+  std::vector<std::string> baselines;                // the models it is compared with
 };
 
 struct Protocol {
-  std::string task;
+  std::string experiment;
   std::vector<std::int64_t> seeds;
-  std::vector<ProtocolModel> models;
+  bool examined = false;              // whether each model's first seed is examined by `hkt theory`, too
+  std::vector<ProtocolModel> models;  // the first is what the table's gains and ratios refer to
 };
 
-std::vector<std::string> protocol_tasks();
+struct Experiment {
+  std::string name, what;
+};
+// Those that "all" stands for: with the quick budget the tables of the paper alone.
+std::vector<Experiment> experiments(Budget budget);
 
-// quick: standard attention and HKT, one seed. full: with the baselines the paper lacks, three seeds. `changes` are laid
-// over the preset before the models are derived from it.
-Protocol protocol(const std::string& task, Budget budget, const std::vector<std::string>& changes = {});
+// quick: few epochs, one seed, and of the paper's tables only standard attention and HKT. full: with the baselines the
+// paper lacks, and three seeds where that is affordable. `changes` are laid over the preset before the models are derived
+// from it.
+Protocol protocol(const std::string& experiment, Budget budget, const std::vector<std::string>& changes = {});
 
 // The parameters of a model of this config.
 std::int64_t count_parameters(const ModelConfig& config);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 
 #include "data/batches.h"
@@ -19,12 +20,22 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-double timed_step(Learner& learner, const data::Batch& batch, at::Device device) {
+double seconds_of(at::Device device, const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
-  learner.step(batch, 0);
+  work();
   if (device.is_cuda()) torch::cuda::synchronize();
   return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+struct Timings {
+  std::vector<double> step, attention;
+};
+
+double median_ratio(const std::vector<double>& own, const std::vector<double>& first) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < own.size(); ++i) ratios.push_back(own[i] / first[i]);
+  return median(ratios);
 }
 
 }  // namespace
@@ -32,25 +43,29 @@ double timed_step(Learner& learner, const data::Batch& batch, at::Device device)
 std::vector<StepTime> step_times(const std::vector<Config>& configs, const data::Split& split, at::Device device,
                                  int batches) {
   const auto& first = configs.front();
-  const data::Shape shape{first.train.batch, first.model.max_length, first.train.padding};
+  const auto shape = data::shape_of(first);
   const auto order = data::training_order(split, shape, 0, 0);
   std::vector<std::unique_ptr<Learner>> learners;
   for (const auto& config : configs) learners.push_back(std::make_unique<Learner>(config, device));
-  std::vector<std::vector<double>> seconds(configs.size());
+  std::vector<Timings> timings(configs.size());
   constexpr int warm_up = 2;
   for (int i = -warm_up; i < batches; ++i) {
     const auto& sequences = order[static_cast<std::size_t>(i + warm_up) % order.size()];
     const auto batch = data::make_batch(split, sequences, shape);
     for (std::size_t model = 0; model < configs.size(); ++model) {
-      const double time = timed_step(*learners[model], batch, device);
-      if (i >= 0) seconds[model].push_back(time);
+      auto& learner = *learners[model];
+      const auto input = learner.attention_input(batch);
+      const double step = seconds_of(device, [&] { learner.step(batch, 0); });
+      const double attention = seconds_of(device, [&] { learner.attention_step(input); });
+      if (i < 0) continue;
+      timings[model].step.push_back(step);
+      timings[model].attention.push_back(attention);
     }
   }
   std::vector<StepTime> result;
-  for (const auto& own : seconds) {
-    std::vector<double> ratios;
-    for (std::size_t i = 0; i < own.size(); ++i) ratios.push_back(own[i] / seconds.front()[i]);
-    result.push_back({median(own), median(ratios)});
+  for (const auto& own : timings) {
+    result.push_back({median(own.step), median_ratio(own.step, timings.front().step), median(own.attention),
+                      median_ratio(own.attention, timings.front().attention)});
   }
   return result;
 }

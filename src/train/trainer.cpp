@@ -50,7 +50,7 @@ Trainer::Trainer(RunDirectory run, Identity identity, const data::Dataset& datas
       dataset_(dataset),
       device_(device),
       hooks_(std::move(hooks)),
-      shape_{settings().batch, identity_.config.model.max_length, settings().padding},
+      shape_(data::shape_of(identity_.config)),
       steps_per_epoch_((dataset.train.size() + settings().batch - 1) / settings().batch),
       steps_(steps_per_epoch_ * settings().epochs),
       line_every_(std::max<std::int64_t>(1, steps_per_epoch_ / lines_per_epoch)) {

@@ -1,0 +1,286 @@
+// Running an experiment.
+#include "experiment.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <span>
+#include <stdexcept>
+
+#include "data/dataset.h"
+#include "files/whole_file.h"
+#include "hkt/safetensors.h"
+#include "progress.h"
+#include "run_pool.h"
+#include "train/comparison.h"
+#include "train/metrics.h"
+#include "train/presets.h"
+#include "train/provenance.h"
+#include "train/record.h"
+#include "train/step_time.h"
+
+namespace hkt::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+// A model's runs, one per seed, and what came out.
+struct Row {
+  train::ProtocolModel model;
+  std::vector<Run> candidates;  // of the first seed
+  std::vector<Run> runs;
+  std::vector<double> accuracies;
+  std::vector<at::Tensor> right;  // per seed: which test sequences were recognised
+};
+
+// ---- what the runs are
+
+Run make_run(const fs::path& folder, const std::string& name, const nlohmann::json& config, std::int64_t seed,
+             const data::Dataset& dataset) {
+  auto own = config;
+  own["train"]["seed"] = seed;
+  return {name, train::fit_to_data(own, dataset.vocab, std::ssize(dataset.labels)), folder / name};
+}
+
+// "train.learning_rate=1e-3" as part of a folder's name: learning_rate=1e-3.
+std::string name_of(const std::vector<std::string>& changes) {
+  std::string name;
+  for (const auto& change : changes) name += "-" + change.substr(change.find('.') + 1);
+  return name;
+}
+
+double validation_accuracy(const Run& run) {
+  return train::read_metrics(run.directory().metrics()).back().value("best_validation_accuracy", 0.0);
+}
+
+void add_candidates(Row& row, const fs::path& folder, std::int64_t seed, const data::Dataset& dataset) {
+  for (const auto& changes : row.model.candidates) {
+    const auto name = fmt::format("{}-seed{}{}", row.model.name, seed, name_of(changes));
+    row.candidates.push_back(make_run(folder, name, train::changed(row.model.config, changes), seed, dataset));
+    row.candidates.back().scores = false;
+  }
+}
+
+// The candidate that is best on validation is the first seed's run, and its config that of the other seeds.
+void choose(Row& row) {
+  if (row.candidates.empty()) return;
+  const auto best = std::max_element(row.candidates.begin(), row.candidates.end(), [](const Run& a, const Run& b) {
+    return validation_accuracy(a) < validation_accuracy(b);
+  });
+  row.runs.push_back(*best);
+  row.runs.back().scores = true;
+  const auto chosen = static_cast<std::size_t>(best - row.candidates.begin());
+  row.model.config = train::changed(row.model.config, row.model.candidates[chosen]);
+}
+
+void add_runs(Row& row, const fs::path& folder, const train::Protocol& protocol, const data::Dataset& dataset) {
+  for (const auto seed : std::span(protocol.seeds).subspan(row.runs.size())) {
+    row.runs.push_back(
+        make_run(folder, fmt::format("{}-seed{}", row.model.name, seed), row.model.config, seed, dataset));
+  }
+  row.runs.front().examines = protocol.examined;
+}
+
+// Seed by seed, so that the models of one seed run side by side.
+std::vector<Run> runs_of(const std::vector<Row>& rows, std::size_t seeds) {
+  std::vector<Run> all;
+  for (std::size_t seed = 0; seed < seeds; ++seed) {
+    for (const auto& row : rows) {
+      if (seed == 0) all.insert(all.end(), row.candidates.begin(), row.candidates.end());
+      if (seed < row.runs.size()) all.push_back(row.runs[seed]);
+    }
+  }
+  return all;
+}
+
+// First whatever waits for no choice, then the rest.
+bool train_all(RunPool& pool, std::vector<Row>& rows, const fs::path& folder, const train::Protocol& protocol,
+               const data::Dataset& dataset) {
+  for (auto& row : rows) {
+    add_candidates(row, folder, protocol.seeds.front(), dataset);
+    if (row.candidates.empty()) add_runs(row, folder, protocol, dataset);
+  }
+  if (!pool.run(runs_of(rows, protocol.seeds.size()))) return false;
+  std::vector<Run> chosen;
+  for (auto& row : rows) {
+    if (row.candidates.empty()) continue;
+    choose(row);
+    add_runs(row, folder, protocol, dataset);
+    chosen.insert(chosen.end(), row.runs.begin(), row.runs.end());
+  }
+  return chosen.empty() || pool.run(chosen);
+}
+
+void score(Row& row) {
+  for (const auto& run : row.runs) {
+    const auto file = load_safetensors(run.directory().predictions());
+    const std::map<std::string, at::Tensor> tensors(file.tensors.begin(), file.tensors.end());
+    row.right.push_back(tensors.at("logits").argmax(1).eq(tensors.at("labels")));
+    row.accuracies.push_back(100 * row.right.back().to(at::kDouble).mean().item<double>());
+  }
+}
+
+// ---- what came out
+
+// Six digits are more than any of these numbers is worth.
+ordered_json rounded(const ordered_json& value) {
+  if (value.is_number_float()) return std::strtod(fmt::format("{:.6g}", value.get<double>()).c_str(), nullptr);
+  auto result = value;
+  if (value.is_structured()) {
+    for (auto& item : result) item = rounded(item);
+  }
+  return result;
+}
+
+// What the levels' weights were in the best epoch, by block and level, the mean over heads.
+std::vector<std::vector<double>> learned_weights(const ordered_json& record) {
+  std::vector<std::vector<double>> result;
+  for (const auto& epoch : record["epochs"]) {
+    if (!epoch.value("best", false)) continue;
+    result.clear();
+    for (const auto& block : epoch["level_weights"]) {
+      std::vector<double> mean(block.at(0).size(), 0);
+      for (const auto& head : block) {
+        for (std::size_t l = 0; l < mean.size(); ++l)
+          mean[l] += head[l].get<double>() / static_cast<double>(block.size());
+      }
+      result.push_back(mean);
+    }
+  }
+  return result;
+}
+
+// What training took, validation included.
+double training_seconds(const ordered_json& record) {
+  double seconds = 0;
+  for (const auto& epoch : record["epochs"])
+    seconds += epoch.value("seconds", 0.0) + epoch.value("validation_seconds", 0.0);
+  return seconds;
+}
+
+ordered_json compare(const Row& base, const Row& row) {
+  ordered_json result = {{"model", row.model.name}, {"with", base.model.name}};
+  const auto p = train::paired_t_test(base.accuracies, row.accuracies);
+  result["gain"] = train::spread(row.accuracies).mean - train::spread(base.accuracies).mean;
+  result["paired_t_test_p"] = p ? ordered_json(*p) : ordered_json();
+  for (std::size_t seed = 0; seed < row.right.size(); ++seed) {
+    const auto only = [&](const Row& a, const Row& b) {
+      return a.right[seed].logical_and(b.right[seed].logical_not()).sum().item<std::int64_t>();
+    };
+    result["mcnemar_p"].push_back(train::mcnemar(only(base, row), only(row, base)));
+  }
+  return result;
+}
+
+void add_model(ordered_json& results, const Row& row, const train::StepTime& time) {
+  ordered_json model = {{"name", row.model.name},
+                        {"what", row.model.what},
+                        {"parameters", train::count_parameters(row.runs.front().config.model)},
+                        {"learning_rate", row.runs.front().config.train.learning_rate},
+                        {"test_accuracy", row.accuracies},
+                        {"mean", train::spread(row.accuracies).mean},
+                        {"deviation", train::spread(row.accuracies).deviation},
+                        {"step_seconds", time.seconds},
+                        {"step_ratio", time.ratio},
+                        {"attention_seconds", time.attention_seconds},
+                        {"attention_ratio", time.attention_ratio}};
+  for (const auto& candidate : row.candidates)
+    model["candidates"].push_back({{"run", candidate.name}, {"validation", 100 * validation_accuracy(candidate)}});
+  for (const auto& run : row.runs) {
+    auto record = rounded(train::record_of(run.directory(), warn));
+    if (&run == &row.runs.front()) {
+      model["training_seconds"] = training_seconds(record);
+      model["level_weights"] = learned_weights(record);
+    } else {
+      record.erase("probes");  // one seed's are enough to be kept
+    }
+    model["runs"].push_back(run.name);
+    results["runs"].push_back(std::move(record));
+  }
+  results["models"].push_back(std::move(model));
+}
+
+ordered_json results_of(const train::Protocol& protocol, const std::string& budget, const std::vector<Row>& rows,
+                        const std::vector<train::StepTime>& times) {
+  ordered_json results = {{"format", 1},
+                          {"experiment", protocol.experiment},
+                          {"budget", budget},
+                          {"seeds", protocol.seeds},
+                          {"where", train::provenance()},
+                          {"models", ordered_json::array()},
+                          {"comparisons", ordered_json::array()},
+                          {"runs", ordered_json::array()}};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    add_model(results, rows[i], times[i]);
+    const auto& baselines = rows[i].model.baselines;
+    for (const auto& base : rows) {
+      if (std::find(baselines.begin(), baselines.end(), base.model.name) != baselines.end())
+        results["comparisons"].push_back(compare(base, rows[i]));
+    }
+  }
+  return results;
+}
+
+data::Dataset load_data(const train::Protocol& protocol) {
+  data::Dataset dataset;
+  {
+    Progress progress("data");
+    dataset = data::load(Config::from_json(protocol.models.front().config.dump()).data,
+                         [&](auto done, auto total, const auto& what) { progress.show(done, total, what); });
+  }
+  for (const auto& notice : dataset.notices) warn(notice);
+  return dataset;
+}
+
+}  // namespace
+
+std::optional<ordered_json> run_experiment(const train::Protocol& protocol, const ExperimentOptions& options) {
+  const auto device = chosen_device(options.machine);
+  const auto dataset = load_data(protocol);
+  std::error_code error;
+  fs::create_directories(options.folder, error);
+  if (error) throw std::invalid_argument(options.folder.string() + " cannot be made: " + error.message() + ".");
+
+  if (options.machine.threads) at::set_num_threads(*options.machine.threads);
+  const int cores = at::get_num_threads();
+  const auto count = static_cast<int>(protocol.models.size() * protocol.seeds.size());
+  constexpr int jobs_on_gpu = 4;
+  const int jobs = options.jobs > 0 ? options.jobs : std::min(count, device.is_cuda() ? jobs_on_gpu : cores);
+  RunPool pool(static_cast<std::size_t>(jobs), std::max(1, cores / jobs), device.str());
+  std::vector<Row> rows;
+  for (const auto& model : protocol.models) rows.push_back({model, {}, {}, {}, {}});
+  if (!train_all(pool, rows, options.folder, protocol, dataset)) return {};
+
+  std::vector<Config> configs;
+  for (auto& row : rows) {
+    score(row);
+    configs.push_back(row.runs.front().config);
+  }
+  constexpr int timed_batches = 30;
+  auto results =
+      results_of(protocol, options.budget, rows, train::step_times(configs, dataset.train, device, timed_batches));
+  write_file(options.folder / "results.json", results_text(results));
+  return results;
+}
+
+std::string results_text(const ordered_json& results) {
+  std::string text = "{";
+  for (const auto& [key, value] : results.items()) {
+    text += (text == "{" ? "\n" : ",\n") + ordered_json(key).dump() + ": ";
+    if (!value.is_array() || value.empty() || !value.front().is_object()) {
+      text += value.dump();
+      continue;
+    }
+    text += "[";
+    for (std::size_t i = 0; i < value.size(); ++i) text += (i == 0 ? "\n  " : ",\n  ") + value[i].dump();
+    text += "\n]";
+  }
+  return text + "\n}\n";
+}
+
+}  // namespace hkt::cli

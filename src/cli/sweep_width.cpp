@@ -1,0 +1,99 @@
+// hkt theory sweep-width: how Gaussian the scores of HKT are, by its width.
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "experiment.h"
+#include "interrupt.h"
+#include "options.h"
+#include "train/protocol.h"
+
+namespace hkt::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Options {
+  std::string out = "runs";
+  std::int64_t epochs = 0;
+  std::vector<std::string> changes;
+  int jobs = 0;
+  MachineOptions machine;
+};
+
+// κ over its value for Gaussian scores, by level, the mean over blocks and heads; 0 for a level without enough samples.
+std::vector<double> kurtosis_ratios(const ordered_json& probe) {
+  std::vector<double> sums;
+  std::vector<int> counts;
+  for (const auto& block : probe["theory"]) {
+    for (const auto& head : block["heads"]) {
+      const auto& levels = head["gaussianity"];
+      sums.resize(levels.size());
+      counts.resize(levels.size());
+      for (std::size_t l = 0; l < levels.size(); ++l) {
+        const auto& test = levels[l];
+        if (!test.contains("kurtosis") || !test["kurtosis"].is_number()) continue;
+        sums[l] += test["kurtosis"].get<double>() / test["gaussian_kurtosis"].get<double>();
+        ++counts[l];
+      }
+    }
+  }
+  for (std::size_t l = 0; l < sums.size(); ++l) sums[l] /= std::max(1, counts[l]);
+  return sums;
+}
+
+void print_row(std::int64_t width, const char* when, const ordered_json& probe) {
+  std::string line = fmt::format("{:6}  {:15}", width, when);
+  for (const double ratio : kurtosis_ratios(probe)) line += ratio > 0 ? fmt::format("  {:8.3f}", ratio) : "         –";
+  fmt::print("{}\n", line);
+}
+
+int run(const Options& options) {
+  auto changes = options.changes;
+  if (options.epochs > 0) changes.push_back("train.epochs=" + std::to_string(options.epochs));
+  const auto protocol = train::protocol("listops-width", train::Budget::full, changes);
+  const auto folder = std::filesystem::path(options.out) / "listops-width-full";
+  const Interrupt interrupt;
+  const auto results = run_experiment(protocol, {folder, "full", options.jobs, options.machine});
+  if (!results) {
+    fmt::print("stopped; the same command goes on from here\n");
+    return interrupted;
+  }
+  fmt::print(
+      "\nMardia's kurtosis of the scores over its Gaussian value, by level (0 is the finest), mean over heads\n");
+  fmt::print("{:>6}  {:15}  by level\n", "width", "");
+  for (const auto& record : (*results)["runs"]) {
+    const std::int64_t width = record["config"]["model"]["width"];
+    const auto& probes = record["probes"];
+    if (probes.empty()) continue;
+    print_row(width, "before training", probes.front());
+    print_row(width, "trained", probes.back());
+  }
+  fmt::print("{}\n", (folder / "results.json").string());
+  return 0;
+}
+
+}  // namespace
+
+void add_sweep_width(CLI::App& theory, Action& action) {
+  const auto options = std::make_shared<Options>();
+  auto& command =
+      *theory.add_subcommand("sweep-width", "Train HKT with d = 32 to 512 on ListOps: how Gaussian are scores?");
+  command.add_option("--epochs", options->epochs, "how long each is trained (default: 30)")
+      ->check(CLI::Range(1, 100000));
+  command.add_option("--set", options->changes, "change a key of every model's config: section.key=value")
+      ->allow_extra_args(true);
+  command.add_option("--out", options->out, "the folder for all runs")->capture_default_str();
+  command.add_option("--jobs", options->jobs, "runs at a time (default: one for each core, four on a GPU)")
+      ->check(CLI::Range(1, 1024));
+  add_machine_options(command, options->machine);
+  command.footer(
+      "The same runs as hkt reproduce listops-width --budget full. Runs that are finished are not repeated.\n\n"
+      "Example:\n  hkt theory sweep-width --epochs 8");
+  command.callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace hkt::cli
