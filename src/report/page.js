@@ -6,6 +6,8 @@ const data = JSON.parse(document.getElementById('data').textContent);
 const page = document.getElementById('page');
 const ink = getComputedStyle(document.documentElement);
 const color = name => ink.getPropertyValue(name).trim();
+// Runs of several experiments may share a name.
+if (data.comparisons.length > 1) data.runs.forEach(run => { if (run.experiment) run.name = run.experiment + ' ' + run.name; });
 const palette = ['#2f6fde', '#e07b39', '#2a9d6f', '#c2489d', '#8a63d2', '#b8860b', '#3aa6b9', '#d1495b'];
 const dashes = ['solid', 'dash', 'dot', 'dashdot'];
 
@@ -37,12 +39,12 @@ function figure(parent, title, caption, description, traces, layout = {}) {
   add(parent, made);
   const axis = { gridcolor: color('--line'), zerolinecolor: color('--line'), automargin: true };
   const { xaxis = {}, yaxis = {}, yaxis2, ...rest } = layout;
-  plots.push(() => Plotly.newPlot(plot, traces, {
+  plots.push([plot, () => Plotly.newPlot(plot, traces, {
     paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)', font: { color: color('--ink'), size: 12 },
     margin: { l: 50, r: 16, t: 8, b: 40 }, legend: { orientation: 'h', y: -0.25 }, colorway: palette,
     xaxis: { ...axis, ...xaxis }, yaxis: { ...axis, ...yaxis }, ...(yaxis2 ? { yaxis2: { ...axis, ...yaxis2 } } : {}),
     ...rest,
-  }, { responsive: true, displayModeBar: false }));
+  }, { responsive: true, displayModeBar: false })]);
 }
 
 function table(parent, heads, rows) {
@@ -66,7 +68,7 @@ const mean = list => list.reduce((a, b) => a + b, 0) / list.length;
 
 // Mean over blocks and heads of something that the probe took, by level.
 function probed(run, pick) {
-  const points = run.probes.filter(p => p.theory);
+  const points = (run.probes || []).filter(p => p.theory);
   const levels = run.config.model.levels;
   return Array.from({ length: levels }, (_, level) => ({
     level,
@@ -78,21 +80,32 @@ function probed(run, pick) {
   })).filter(series => series.y.some(finite));
 }
 
+const paper = { listops: [50.33, 55.10], scifar: [34.01, 35.45], imdb: [62.72, 70.19] };
+const spread = (m, c) => m.mean.toFixed(2) + (c.seeds.length > 1 ? ' ± ' + m.deviation.toFixed(2) : '') + ' %';
+
 function answer() {
   add(page, element('h1', data.title));
-  add(page, element('p', data.answer, { class: 'answer' }));
+  (data.answers || []).forEach(text => add(page, element('p', text, { class: 'answer' })));
+  if (data.runs.length && !data.comparisons.length) runsTable();
+  data.comparisons.forEach(c => {
+    add(page, element('h3', c.experiment + ', ' + c.budget + ' budget, ' + (c.seeds.length > 1 ? 'seeds ' : 'seed ') + c.seeds.join(', ')));
+    const first = c.models[0];
+    table(page, ['name', 'model', 'parameters', 'test accuracy', 'to ' + first.name, 'step', 'ratio'], c.models.map(m => [
+      m.name, m.what, m.parameters.toLocaleString('en'), spread(m, c), m === first ? '' : (m.mean - first.mean >= 0 ? '+' : '−') + Math.abs(m.mean - first.mean).toFixed(2),
+      (1e3 * m.step_seconds).toFixed(1) + ' ms', m.step_ratio.toFixed(2) + '×']));
+    const tests = c.comparisons.map(t => t.model + ' against ' + t.with + ': ' + (t.gain >= 0 ? '+' : '−') + Math.abs(t.gain).toFixed(2) +
+      (t.paired_t_test_p === null ? '' : ', paired t-test p = ' + t.paired_t_test_p.toPrecision(2)) + ', McNemar p by seed ' + t.mcnemar_p.map(p => p.toPrecision(2)).join(', '));
+    if (tests.length && tests.length < 10) add(page, add(element('ul', undefined, { class: 'soft' }), ...tests.map(t => element('li', t))));
+    if (paper[c.experiment]) add(page, element('p', 'The paper: standard ' + paper[c.experiment][0].toFixed(2) + ' %, HKT ' + paper[c.experiment][1].toFixed(2) +
+      ' %. Its models and data are not described in what could be read, so gains can be compared, levels cannot.', { class: 'soft' }));
+  });
+}
+
+function runsTable() {
   table(page, ['run', 'model', 'parameters', 'best validation', 'test', 's/epoch'], data.runs.map(run => [
     run.name, run.summary, run.parameters.toLocaleString('en'), finite(run.best_validation) ? percent(run.best_validation) : '–',
     run.test ? percent(run.test.accuracy) : '–', run.epochs.length ? mean(run.epochs.map(e => e.seconds)).toFixed(1) : '–',
   ]));
-  if (data.comparison) {
-    const c = data.comparison;
-    add(page, element('h3', 'All seeds: ' + c.task + ', ' + c.budget + ' budget'));
-    table(page, ['model', 'parameters', 'test accuracy', 'step', 'ratio'], c.models.map(m => [
-      m.what, m.parameters.toLocaleString('en'),
-      m.mean.toFixed(2) + (c.seeds.length > 1 ? ' ± ' + m.deviation.toFixed(2) : '') + ' %',
-      (1e3 * m.step_seconds).toFixed(1) + ' ms', m.step_ratio.toFixed(2) + '×']));
-  }
 }
 
 function architecture() {
@@ -112,22 +125,15 @@ function architecture() {
 
 function learning() {
   const grid = section('Figure 2: accuracy');
-  figure(grid, 'Validation accuracy by epoch', 'One line for each run.',
-    data.runs.map(r => r.name + ' ends at ' + (r.epochs.length ? percent(last(r.epochs).validation_accuracy) : 'nothing')).join('; '),
-    data.runs.map(run => ({ x: epochs(run), y: run.epochs.map(e => 100 * e.validation_accuracy), name: run.name, mode: 'lines+markers' })),
-    { xaxis: { title: { text: 'epoch' } }, yaxis: { title: { text: '%' } } });
-  const own = data.runs.filter(r => r.test).map(r => ({ name: r.name, value: 100 * r.test.accuracy }));
-  if (own.length) {
-    const others = data.published || [];
-    const bars = [...own, ...others.map(o => ({ name: o.name + ' (LRA)', value: o.value }))];
-    figure(grid, 'Test accuracy', others.length
-      ? 'Grey: figures that Long Range Arena published for its own, larger setting of the task. They are context, not a comparison.'
-      : 'Scored once, by the checkpoint that was best on validation.',
-      bars.map(b => b.name + ' ' + b.value.toFixed(2) + ' %').join('; '),
-      [{ type: 'bar', x: bars.map(b => b.name), y: bars.map(b => b.value), text: bars.map(b => b.value.toFixed(1)),
-        marker: { color: bars.map((b, i) => i < own.length ? palette[i % palette.length] : '#9aa0a8') } }],
-      { yaxis: { title: { text: '%' } } });
-  }
+  [...new Set(data.runs.map(run => run.experiment))].forEach(experiment => {
+    const runs = data.runs.filter(run => run.experiment === experiment);
+    figure(grid, 'Validation accuracy by epoch' + (experiment ? ', ' + experiment : ''), 'One line for each run.',
+      runs.map(r => r.name + ' ends at ' + (r.epochs.length ? percent(last(r.epochs).validation_accuracy) : 'nothing')).join('; '),
+      runs.map(run => ({ x: epochs(run), y: run.epochs.map(e => 100 * e.validation_accuracy), name: run.name, mode: 'lines+markers' })),
+      { xaxis: { title: { text: 'epoch' } }, yaxis: { title: { text: '%' } } });
+  });
+  accuracyBars(grid);
+  widthFigures(grid);
   data.runs.forEach(run => {
     const series = probed(run, t => t.kurtosis);
     if (!series.length) return;
@@ -137,6 +143,54 @@ function learning() {
       [...series.map((s, i) => ({ x: s.x, y: s.y, name: 'level ' + s.level, mode: 'lines+markers', line: { color: palette[i] } })),
         ...gaussian.map(s => ({ x: s.x, y: s.y, name: 'Gaussian, level ' + s.level, line: { dash: 'dot', color: palette[s.level] }, mode: 'lines', showlegend: false }))],
       { xaxis: { title: { text: 'epoch' } }, yaxis: { title: { text: 'κ' } } });
+  });
+}
+
+// One figure for each experiment, or else one for all runs of a task.
+function accuracyBars(grid) {
+  const groups = data.comparisons.map(c => ({
+    title: c.experiment, task: c.experiment.split('-')[0],
+    bars: c.models.map(m => ({ name: m.name, value: m.mean, error: m.deviation })),
+  }));
+  if (!groups.length) {
+    const own = data.runs.filter(r => r.test);
+    [...new Set(own.map(r => r.config.data.task))].forEach(task => groups.push({
+      title: task, task,
+      bars: own.filter(r => r.config.data.task === task).map(r => ({ name: r.name, value: 100 * r.test.accuracy, error: 0 })),
+    }));
+  }
+  groups.forEach(group => {
+    const others = ((data.published || {})[group.task] || []).map(o => ({ name: o.name + ' (LRA)', value: o.value, error: 0 }));
+    const bars = [...group.bars, ...others];
+    figure(grid, 'Test accuracy, ' + group.title, others.length
+      ? 'Grey: figures that Long Range Arena published for its own, larger setting of the task. They are context, not a comparison.'
+      : 'Scored once, by the checkpoint that was best on validation.',
+      bars.map(b => b.name + ' ' + b.value.toFixed(2) + ' %').join('; '),
+      [{ type: 'bar', x: bars.map(b => b.name), y: bars.map(b => b.value), text: bars.map(b => b.value.toFixed(1)),
+        error_y: { array: bars.map(b => b.error), visible: bars.some(b => b.error > 0) },
+        marker: { color: bars.map((_, i) => i < group.bars.length ? palette[i % palette.length] : '#9aa0a8') } }],
+      { yaxis: { title: { text: '%' } } });
+  });
+}
+
+// κ over its Gaussian value against the model's width, where runs of several widths are here.
+function widthFigures(grid) {
+  const runs = data.runs.filter(run => run.config.model.levels > 1 && run.probes && run.probes.some(p => p.theory));
+  const widths = [...new Set(runs.map(run => run.config.model.width))].sort((a, b) => a - b);
+  if (widths.length < 3) return;
+  const ratio = t => t.kurtosis / t.gaussian_kurtosis;
+  [['before training', series => series.y[0]], ['trained', series => last(series.y)]].forEach(([when, pick]) => {
+    const levels = Math.max(...runs.map(run => run.config.model.levels));
+    const lines = Array.from({ length: levels }, (_, level) => ({
+      name: 'level ' + level, x: widths, mode: 'lines+markers', line: { color: palette[level] },
+      y: widths.map(width => {
+        const series = probed(runs.find(run => run.config.model.width === width), ratio).find(s => s.level === level);
+        return series ? pick(series) : null;
+      }),
+    }));
+    figure(grid, 'κ against width, ' + when, 'Mardia’s kurtosis of each level’s scores over its value for Gaussian scores, mean over blocks and heads; 1 is Gaussian.',
+      lines.map(l => l.name + ': ' + l.x.map((w, i) => 'd = ' + w + ' ' + short(l.y[i])).join(', ')).join('; '),
+      lines, { xaxis: { title: { text: 'd' }, type: 'log', tickvals: widths, ticktext: widths.map(String) }, yaxis: { title: { text: 'κ / Gaussian κ' } } });
   });
 }
 
@@ -260,7 +314,7 @@ function provenance() {
   add(page, element('h2', 'Configuration and provenance'));
   data.runs.forEach(run => {
     const details = element('details');
-    add(details, element('summary', run.name + ', ' + run.folder), element('pre', JSON.stringify(run.config, null, 2)));
+    add(details, element('summary', [run.experiment, run.name, run.folder].filter(Boolean).join(', ')), element('pre', JSON.stringify(run.config, null, 2)));
     add(page, details);
   });
   add(page, element('p', 'Written by hkt ' + data.where.version + ', commit ' + data.where.commit + ', on ' + data.where.date + ', ' + data.where.processor + '.', { class: 'soft' }));
@@ -272,5 +326,19 @@ learning();
 training();
 claims();
 provenance();
-plots.forEach(draw => draw());
+// A page of very many plots draws each when it comes near the window, and all before it is printed.
+const lazily = plots.length > 60;
+if (lazily) {
+  const waiting = new Map(plots);
+  const observer = new IntersectionObserver(entries => entries.filter(e => e.isIntersecting).forEach(e => {
+    observer.unobserve(e.target);
+    const draw = waiting.get(e.target);
+    waiting.delete(e.target);
+    if (draw) draw();
+  }), { rootMargin: '800px' });
+  plots.forEach(([place]) => observer.observe(place));
+  addEventListener('beforeprint', () => { waiting.forEach(draw => draw()); waiting.clear(); });
+} else {
+  plots.forEach(([, draw]) => draw());
+}
 document.documentElement.dataset.ready = 'yes';

@@ -6,7 +6,7 @@
 
 namespace hkt::report {
 
-// {"title", "answer", "runs": […], "comparison", "published", "where"}, as page.js reads them.
+// {"title", "answers": […], "runs": […], "comparisons": […], "published", "where"}, as page.js reads them.
 std::string page(const nlohmann::ordered_json& data);
 
 // What a model looked at in one input, as explain.js reads it.

@@ -52,7 +52,9 @@ std::vector<StepTime> step_times(const std::vector<Config>& configs, const data:
   for (int i = -warm_up; i < batches; ++i) {
     const auto& sequences = order[static_cast<std::size_t>(i + warm_up) % order.size()];
     const auto batch = data::make_batch(split, sequences, shape);
-    for (std::size_t model = 0; model < configs.size(); ++model) {
+    // Each is the first in its turn: whoever comes first finds the device cold.
+    for (std::size_t turn = 0; turn < configs.size(); ++turn) {
+      const auto model = (turn + static_cast<std::size_t>(i + warm_up)) % configs.size();
       auto& learner = *learners[model];
       const auto input = learner.attention_input(batch);
       const double step = seconds_of(device, [&] { learner.step(batch, 0); });

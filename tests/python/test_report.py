@@ -48,8 +48,8 @@ def test_the_answer_comes_first_and_is_true(page, runs):
         assert entry["parameters"] == lines[0]["parameters"]
         scores[entry["name"]] = 100 * entry["test"]["accuracy"]
     gain = scores["hkt"] - scores["standard"]
-    assert f"{abs(gain):.2f} points {'more' if gain >= 0 else 'less'}" in data["answer"]
-    assert f"{scores['hkt']:.2f} % on test" in data["answer"]
+    assert f"{abs(gain):.2f} points {'more' if gain >= 0 else 'less'}" in data["answers"][0]
+    assert f"{scores['hkt']:.2f} % on test" in data["answers"][0]
 
 
 def test_nothing_comes_from_elsewhere(page):
