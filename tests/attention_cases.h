@@ -65,6 +65,22 @@ inline std::vector<AttentionCase> tensor_core_cases() {
   return cases;
 }
 
+// More levels than three, each with both masks, with and without lengths, around the edges of tiles and of coarse rows.
+inline std::vector<AttentionCase> deep_cases() {
+  std::vector<AttentionCase> cases;
+  size_t turn = 0;
+  for (const int64_t width : {32, 64, 128, 24, 96})
+    for (const int64_t length : {5, 63, 129, 264, 385, 643, 1023})
+      for (const bool causal : {false, true})
+        for (const int64_t levels : {4, 5, 8}) {
+          const bool with_lengths = turn % 4 >= 2;
+          cases.push_back({2, 3, length, width, width, levels + static_cast<int64_t>(levels == 5 ? turn / 3 % 3 : 0),
+                           causal, with_lengths, turn % 5 < 2 ? Layout::heads_first : Layout::heads_inside});
+          ++turn;
+        }
+  return cases;
+}
+
 struct AttentionInputs {
   std::vector<at::Tensor> q, k;
   at::Tensor v, weights;

@@ -240,8 +240,8 @@ TEST(Protocol, ParametersAreCountedAsTheModelHasThem) {
 }
 
 TEST(Protocol, TheMatchedModelHasAsManyParametersAsHkt) {
-  for (const auto& task : train::protocol_tasks()) {
-    const auto protocol = train::protocol(task, train::Budget::full);
+  for (const auto& experiment : train::experiments(train::Budget::quick)) {
+    const auto protocol = train::protocol(experiment.name, train::Budget::full);
     std::map<std::string, std::int64_t> counts;
     for (const auto& model : protocol.models) {
       counts[model.name] = train::count_parameters(Config::from_json(model.config.dump()).model);
@@ -251,6 +251,55 @@ TEST(Protocol, TheMatchedModelHasAsManyParametersAsHkt) {
     EXPECT_LT(counts.at("standard"), counts.at("hkt"));
     EXPECT_EQ(protocol.seeds.size(), 3u);
   }
+}
+
+// Each is a config that a model can be made of, under a name of its own, beside baselines that are there.
+TEST(Protocol, EveryExperimentIsWhole) {
+  for (const auto budget : {train::Budget::quick, train::Budget::full}) {
+    for (const auto& experiment : train::experiments(train::Budget::full)) {
+      const auto protocol = train::protocol(experiment.name, budget);
+      std::set<std::string> names;
+      for (const auto& model : protocol.models) {
+        EXPECT_TRUE(names.insert(model.name).second) << experiment.name << " has " << model.name << " twice";
+        EXPECT_NO_THROW(check(Config::from_json(model.config.dump()).model)) << experiment.name << " " << model.name;
+        for (const auto& changes : model.candidates) EXPECT_NO_THROW(train::changed(model.config, changes));
+      }
+      for (const auto& model : protocol.models) {
+        for (const auto& baseline : model.baselines)
+          EXPECT_TRUE(names.contains(baseline) || budget == train::Budget::quick) << experiment.name << " " << baseline;
+      }
+      EXPECT_FALSE(protocol.seeds.empty());
+    }
+  }
+}
+
+TEST(Comparison, APredictionIntervalHoldsAFurtherValueNineteenTimesOfTwenty) {
+  EXPECT_FALSE(train::prediction_interval(std::vector<double>{1}));
+  torch::manual_seed(5);
+  int inside = 0;
+  constexpr int trials = 4000;
+  for (int i = 0; i < trials; ++i) {
+    const auto drawn = at::randn({4}, at::kDouble);
+    const std::vector<double> values(drawn.const_data_ptr<double>(), drawn.const_data_ptr<double>() + 3);
+    const auto [low, high] = *train::prediction_interval(values);
+    const double further = drawn[3].item<double>();
+    inside += low <= further && further <= high;
+  }
+  EXPECT_NEAR(inside, 0.95 * trials, 5 * std::sqrt(0.95 * 0.05 * trials));
+}
+
+TEST(Batches, WithoutBucketsTheyAreAsDrawn) {
+  const auto split = split_of(random_lengths(600));
+  const auto spread = [&](std::int64_t bucket) {  // of lengths within a batch, over all
+    std::int64_t sum = 0;
+    const data::Shape shape{.batch = 8, .bucket = bucket};
+    for (const auto& sequences : data::training_order(split, shape, 3, 1)) {
+      const auto lengths = data::make_batch(split, sequences, shape).lengths;
+      sum += (lengths.max() - lengths.min()).item<std::int64_t>();
+    }
+    return sum;
+  };
+  EXPECT_GT(spread(1), 5 * spread(64));
 }
 
 TEST(Learner, LearnsAToyTask) {

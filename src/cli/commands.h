@@ -13,6 +13,7 @@ void add_data(CLI::App& program, Action& action);
 void add_train(CLI::App& program, Action& action);
 void add_eval(CLI::App& program, Action& action);
 void add_predict(CLI::App& program, Action& action);
+void add_export(CLI::App& program, Action& action);
 void add_explain(CLI::App& program, Action& action);
 void add_report(CLI::App& program, Action& action);
 void add_theory(CLI::App& program, Action& action);

@@ -177,7 +177,8 @@ ordered_json compare(const Row& base, const Row& row) {
   return result;
 }
 
-void add_model(ordered_json& results, const Row& row, const train::StepTime& time) {
+// With `probes`, what was seen of the first seed after each epoch is kept.
+void add_model(ordered_json& results, const Row& row, const train::StepTime& time, bool probes) {
   ordered_json model = {{"name", row.model.name},
                         {"what", row.model.what},
                         {"parameters", train::count_parameters(row.runs.front().config.model)},
@@ -196,9 +197,8 @@ void add_model(ordered_json& results, const Row& row, const train::StepTime& tim
     if (&run == &row.runs.front()) {
       model["training_seconds"] = training_seconds(record);
       model["level_weights"] = learned_weights(record);
-    } else {
-      record.erase("probes");  // one seed's are enough to be kept
     }
+    if (!probes || &run != &row.runs.front()) record.erase("probes");
     model["runs"].push_back(run.name);
     results["runs"].push_back(std::move(record));
   }
@@ -215,8 +215,9 @@ ordered_json results_of(const train::Protocol& protocol, const std::string& budg
                           {"models", ordered_json::array()},
                           {"comparisons", ordered_json::array()},
                           {"runs", ordered_json::array()}};
+  constexpr std::size_t few = 6;  // of many models the report shows no more than the table
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    add_model(results, rows[i], times[i]);
+    add_model(results, rows[i], times[i], rows.size() <= few);
     const auto& baselines = rows[i].model.baselines;
     for (const auto& base : rows) {
       if (std::find(baselines.begin(), baselines.end(), base.model.name) != baselines.end())

@@ -36,9 +36,6 @@ struct Input {
 };
 
 Input input_of(const Options& options, const LoadedRun& run) {
-  if (options.index.has_value() == !options.text.empty()) {
-    throw std::invalid_argument("give either --text or --index N, what is to be explained.");
-  }
   if (!options.text.empty()) return {data::encode(run.config().data.task, options.text), {}};
   const auto& split = split_of(run.dataset, options.split);
   if (*options.index < 0 || *options.index >= split.size()) {
@@ -77,7 +74,13 @@ ordered_json maps_of(Classifier& model, const ModelConfig& config, const at::Ten
 
 int run(const Options& options) {
   if (options.threads) at::set_num_threads(*options.threads);
-  const auto loaded = load_run(options.folder, at::kCPU);
+  if (options.index.has_value() == !options.text.empty()) {
+    throw std::invalid_argument("give either --text or --index N, what is to be explained.");
+  }
+  // A text needs no data set.
+  const auto loaded = options.index
+                          ? load_run(options.folder, at::kCPU)
+                          : LoadedRun{{options.folder}, train::load_model({options.folder}, at::kCPU, warn), {}};
   const auto& config = loaded.config();
   auto input = input_of(options, loaded);
   const auto longest = std::min(config.model.max_length, options.longest);

@@ -41,7 +41,7 @@ int main(int count, char** arguments) {
   hkt::cli::Action action;
   for (const auto add :
        {hkt::cli::add_train, hkt::cli::add_eval, hkt::cli::add_predict, hkt::cli::add_theory, hkt::cli::add_report,
-        hkt::cli::add_explain, hkt::cli::add_reproduce, hkt::cli::add_data, hkt::cli::add_info}) {
+        hkt::cli::add_explain, hkt::cli::add_export, hkt::cli::add_reproduce, hkt::cli::add_data, hkt::cli::add_info}) {
     add(program, action);
   }
   try {

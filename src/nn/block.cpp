@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "hkt/modules.h"
+#include "layer_norm.h"
 
 namespace hkt {
 
@@ -21,8 +22,11 @@ BlockImpl::BlockImpl(const ModelConfig& config)
 
 at::Tensor BlockImpl::forward(const at::Tensor& input, const std::optional<at::Tensor>& lengths) {
   const auto dropped = [&](const at::Tensor& x) { return at::dropout(x, dropout_, is_training()); };
-  const auto x = input + dropped(attention->forward(attention_norm(input), lengths));
-  return x + dropped(contract(at::gelu(expand(feedforward_norm(x)))));
+  const auto normed = [](const at::Tensor& x, torch::nn::LayerNorm& norm) {
+    return layer_norm(x, norm, NormFor::linear_layers);
+  };
+  const auto x = input + dropped(attention->forward(normed(input, attention_norm), lengths));
+  return x + dropped(contract(at::gelu(expand(normed(x, feedforward_norm)))));
 }
 
 }  // namespace hkt

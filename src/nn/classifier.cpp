@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "hkt/modules.h"
+#include "layer_norm.h"
 #include "positions.h"
 
 namespace hkt {
@@ -71,14 +72,15 @@ at::Tensor ClassifierImpl::hidden(const at::Tensor& tokens, const std::optional<
 // [B, width], zeros for a sequence of length 0.
 at::Tensor ClassifierImpl::pooled(const at::Tensor& x, const std::optional<at::Tensor>& lengths) {
   const int64_t batch = x.size(0), length = x.size(1);
-  if (length == 0) return norm(x).sum(1);
+  const auto normed = [&](const at::Tensor& rows) { return layer_norm(rows, norm, NormFor::sums); };
+  if (length == 0) return normed(x).sum(1);
   if (config_.pooling == Pooling::last) {
-    if (!lengths) return norm(x.select(1, length - 1));
+    if (!lengths) return normed(x.select(1, length - 1));
     const auto last = at::arange(batch, lengths->options()) * length + (*lengths - 1).clamp_min(0);
-    return norm(x.flatten(0, 1).index_select(0, last)) * lengths->gt(0).unsqueeze(1);
+    return normed(x.flatten(0, 1).index_select(0, last)) * lengths->gt(0).unsqueeze(1);
   }
-  if (!lengths) return norm(x).mean(1);
-  const auto y = norm(x);
+  if (!lengths) return normed(x).mean(1);
+  const auto y = normed(x);
   const auto valid = at::arange(length, lengths->options()).unsqueeze(0).lt(lengths->unsqueeze(1));
   const auto shares = valid.to(y.scalar_type()).div_(lengths->clamp_min(1).unsqueeze(1));
   // One product instead of a masked copy and a sum; autocast would round the shares.

@@ -1,6 +1,7 @@
 // hkt::attention on CUDA: torch's device, stream, allocator and wish for determinism to the kernels.
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/EmptyTensor.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
 
@@ -62,8 +63,9 @@ AttentionGradients attention_backward_cuda(const at::Tensor& grad_out, at::Tenso
   }
   const auto call = backward_call(grad_out, q, k, v, weights, causal, lengths, scale, {out, lse}, gradients);
   const auto device = current_device();
+  // Not at::empty, which with the deterministic flag fills what it returns: hundreds of megabytes, for nobody.
   const auto workspace =
-      at::empty({kernels::cuda::workspace_bytes(call.problem, device)}, v.options().dtype(at::kByte));
+      at::detail::empty_cuda({kernels::cuda::workspace_bytes(call.problem, device)}, v.options().dtype(at::kByte));
   kernels::cuda::attention_backward(call.problem, device, workspace.data_ptr());
   return gradients;
 }

@@ -175,7 +175,7 @@ function accuracyBars(grid) {
 
 // κ over its Gaussian value against the model's width, where runs of several widths are here.
 function widthFigures(grid) {
-  const runs = data.runs.filter(run => run.config.model.levels > 1 && run.probes && run.probes.some(p => p.theory));
+  const runs = data.runs.filter(run => run.config.model.levels > 1 && (run.probes || []).some(p => p.theory));
   const widths = [...new Set(runs.map(run => run.config.model.width))].sort((a, b) => a - b);
   if (widths.length < 3) return;
   const ratio = t => t.kurtosis / t.gaussian_kurtosis;
@@ -280,7 +280,7 @@ const claimFigures = {
       heads.map(h => h.name + ': ' + (100 * h.spectrum[0].negative_energy).toFixed(1) + ' % of the energy negative').join('; '),
       heads.map((h, i) => ({ y: h.spectrum[0].eigenvalues, name: h.name, mode: 'lines', line: { dash: dashes[Math.floor(i / palette.length) % dashes.length] } })),
       { xaxis: { title: { text: 'index' } }, yaxis: { title: { text: 'eigenvalue' } } });
-    const points = run.probes.filter(p => p.theory);
+    const points = (run.probes || []).filter(p => p.theory);
     if (points.length > 1) figure(grid, run.name + ': smallest eigenvalue of scores by epoch', 'Of the symmetrised scores on a validation sequence, over the largest; one line for each head. Epoch 0 is before training.',
       'From epoch ' + points[0].epoch + ' to ' + last(points).epoch,
       heads.map((h, i) => ({ x: points.map(p => p.epoch), name: h.name,

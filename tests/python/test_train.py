@@ -397,23 +397,6 @@ def test_a_full_disk_loses_nothing(finished, data, tmp_path):
     same_outcome(saved, finished)
 
 
-def test_reproduce_compares_and_goes_on_where_it_stopped(data, tmp_path):
-    arguments = ["reproduce", "listops", "--budget", "quick", "--out", tmp_path, "--set", *TINY, "train.epochs=1"]
-    process = run(*arguments, data=data)
-    assert process.returncode == 0, process.stderr
-    for word in ("standard", "hkt", "gain", "McNemar", "λ of hkt, block 0"):
-        assert word in process.stdout
-    results = json.loads((tmp_path / "listops-quick/results.json").read_text())
-    assert [model["name"] for model in results["models"]] == ["standard", "hkt"]
-    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")}
-    run("eval", tmp_path / "listops-quick/hkt-seed0", "--split", "validation", data=data)
-    assert len(stamps) == 2
-    again = run(*arguments, "--json", data=data)
-    assert json.loads(again.stdout)[0]["models"][1]["test_accuracy"] == results["models"][1]["test_accuracy"]
-    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps, "a finished run was repeated"
-    refused(run("reproduce", "listops", "--out", tmp_path, "--set", *TINY, "train.epochs=2", data=data), "another config")
-
-
 @pytest.mark.parametrize("name", [[], ["train"], ["eval"], ["predict"], ["reproduce"], ["info"], ["data"]])
 def test_help(name):
     process = run(*name, "--help")

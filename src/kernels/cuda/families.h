@@ -21,7 +21,7 @@ void forward(const AttentionForward& problem, const Device& device);
 void backward(const AttentionBackward& problem, const Device& device, void* workspace);
 }  // namespace sm80
 
-// bf16 and fp16 on Hopper: 1 to 3 levels, equal widths up to 128, addresses and strides that its copy engine can take.
+// bf16 and fp16 on Hopper: equal widths up to 128, addresses and strides that its copy engine can take.
 namespace sm90 {
 bool can_run_forward(const AttentionForward& problem, const Device& device);
 void forward(const AttentionForward& problem, const Device& device);

@@ -1,4 +1,4 @@
-// The backward pass on Ampere's tensor cores. A block keeps a tile of keys and walks over the queries in steps of 64, eight
+// The backward pass on Ampere's tensor cores. A block keeps a tile of keys and walks over the queries in steps of 64, its
 // warps side by side. The scores are transposed (keys are rows), so that each thread holds whole 2 × 2 cells of level 1 of
 // the scores' gradient. Gradients of the queries are added up in float32 in the workspace; finish_kernel brings them home.
 #pragma once
@@ -11,9 +11,12 @@
 
 namespace hkt::kernels::cuda::sm80 {
 
-// Float32 sums of grad_q of each level, [batch, heads, rows, padded width].
-struct QuerySums {
-  float* data[max_levels];
+// Float32 sums: of grad_q of each level, [batch, heads, rows, padded width]; of grad_k of the coarse levels, where they are
+// not kept in registers, [block, warp, block of columns]; halves of the rows of grad_k of a level whose rows are twice
+// as long as a tile of keys, [batch, heads, tile, padded width].
+struct Sums {
+  float* queries[max_levels];
+  float *coarse_keys, *half_rows;
 };
 
 // The order in which blocks add to the sums of a tile of queries, so that equal inputs give equal bits: counters[tile] of
@@ -24,20 +27,22 @@ struct Turns {
   bool wraps = false;
 };
 
-// How the eight warps of a block with n keys share its products.
+// How the warps of a block with n keys share its products.
 template <int width, int n>
 struct Share {
   static constexpr int queries = backward_tile::queries;
   // Scores, and the same keys for grad_k of levels 0 and 1 and grad_v.
-  static constexpr int key_warps = n / 32, query_warps = 8 / key_warps, warp_queries = queries / query_warps;
+  static constexpr int warps = backward_tile::threads<width, n> / 32;
+  static constexpr int key_warps = n / 32, query_warps = warps / key_warps, warp_queries = queries / query_warps;
   static constexpr int blocks = warp_queries / 8, column_blocks = width / query_warps / 8;
   // grad_k beyond level 1: tiles of 16 × 4 keys.
-  static constexpr int quad_tiles = n / 64, quad_blocks = width / (8 / quad_tiles) / 8;
+  static constexpr int quad_tiles = n / 64, quad_blocks = width / (warps / quad_tiles) / 8;
   // grad_q of level 0, of level 1 (two tiles of 16 × 2 queries), beyond (one of 16 × 4; narrow heads leave warps idle).
-  static constexpr int query_columns = width / 4 < 16 ? 16 : width / 4, query_blocks = query_columns / 8;
-  static constexpr int along = width / query_columns, query_tiles = queries / (8 / along) / 16;
-  static constexpr int pair_blocks = width / 32;
-  static constexpr int query_quad_blocks = width / 64 < 1 ? 1 : width / 64;
+  static constexpr int query_columns = 2 * width / warps < 16 ? 16 : 2 * width / warps,
+                       query_blocks = query_columns / 8;
+  static constexpr int along = width / query_columns, query_tiles = queries / (warps / along) / 16;
+  static constexpr int pair_parts = warps / 2, pair_blocks = width / 8 / pair_parts;
+  static constexpr int query_quad_blocks = width / 8 / warps < 1 ? 1 : width / 8 / warps;
 
   __device__ static __forceinline__ int warp() { return threadIdx.x / 32; }
   __device__ static __forceinline__ int key_warp() { return warp() % key_warps; }
@@ -47,12 +52,65 @@ struct Share {
   __device__ static __forceinline__ int query() { return query_warp() * warp_queries + 2 * (threadIdx.x % 4); }
 };
 
+// The sum over all steps of a coarse level's products, in registers,
+template <int blocks, bool parked>
+struct CoarseSum {
+  float sums[1][blocks][4] = {};
+
+  __device__ __forceinline__ void begin(float*, int) {}
+  // products(sums, fresh): adds a step's, or sets them if they are `fresh`.
+  template <class Products>
+  __device__ __forceinline__ void add(const Products& products) {
+    products(sums, std::false_type{});
+  }
+  __device__ __forceinline__ void read(float (&to)[1][blocks][4]) const {
+#pragma unroll
+    for (int b = 0; b < blocks; ++b)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[0][b][i] = sums[0][b][i];
+  }
+};
+// or in the workspace, where only this thread adds to its numbers.
+template <int blocks>
+struct CoarseSum<blocks, true> {
+  float* fragments;
+
+  __device__ __forceinline__ void begin(float* all, int warp) { fragments = all + warp * blocks * fragment_floats; }
+  template <class Products>
+  __device__ __forceinline__ void add(const Products& products) {
+    float sums[1][blocks][4];
+    products(sums, std::true_type{});
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) add_fragment(fragments + b * fragment_floats, threadIdx.x % 32, sums[0][b]);
+  }
+  __device__ __forceinline__ void read(float (&to)[1][blocks][4]) const {
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) read_added(to[0][b], fragments + b * fragment_floats, threadIdx.x % 32);
+  }
+};
+
 // The products that a thread sums over all steps.
 template <int width, int n, int max_level_count>
 struct KeyGradients {
   using S = Share<width, n>;
-  float values[2][S::column_blocks][4] = {}, keys[2][S::column_blocks][4] = {}, pairs[1][S::column_blocks][4] = {};
-  float quads[max_level_count - 2][1][S::quad_blocks][4] = {};
+  float values[2][S::column_blocks][4] = {}, keys[2][S::column_blocks][4] = {};
+  CoarseSum<S::column_blocks, backward_tile::parks_coarse_keys<width, n>> pairs;
+  CoarseSum<S::quad_blocks, backward_tile::parks_coarse_keys<width, n>> quads[max_level_count - 2];
+
+  // `parked`: of this block.
+  __device__ __forceinline__ KeyGradients(float* parked) {
+    pairs.begin(parked, S::warp());
+    quads[0].begin(parked + n / 2 * width, S::warp());
+  }
+};
+
+// For how many of the width / 16 steps of the products of level 0 a warp keeps its part of the keys and of the values in
+// registers: as many as are free. fixed: the number of levels if it is known.
+template <int width, int n, int fixed>
+struct Kept {
+  static constexpr bool any = fixed == 3 && !backward_tile::parks_coarse_keys<width, n>;
+  static constexpr int keys = !any ? 0 : width == 128 ? 7 : width / 16;
+  static constexpr int values = !any || width == 128 ? 0 : width == 64 ? 3 : 2;
 };
 
 // What does not change for a block: its place, and what lies where in shared memory.
@@ -66,7 +124,7 @@ struct Block {
   int active;                    // key tiles that have valid keys
   bool causal;
   const float* weights;
-  float unit;  // of the scores, in base 2
+  float unit, fine_weight, pair_weight;  // of the scores, in base 2; of levels 0 and 1, times the unit
 
   std::uint32_t base;
   backward_tile::Layout layout;
@@ -99,6 +157,8 @@ struct Block {
     first_tile = causal || turns.wraps ? place.first / queries : 0;
     steps = place.first >= place.length ? 0 : causal ? tiles - first_tile : tiles;
     weights = static_cast<const float*>(problem.weights) + place.head * levels;
+    fine_weight = weights[0] * unit;
+    pair_weight = levels > 1 ? weights[1] * unit : 0;
   }
   __device__ __forceinline__ int tile(int step) const {
     const int tile = first_tile + step;
@@ -172,57 +232,73 @@ __device__ __forceinline__ auto repeated(Swizzled<width> array, int part, int ba
   };
 }
 
-// Scores of the coarse levels for one step, by their weights, to shared memory: level 1 as [key pair][query pair], the sum of
-// those beyond as [key quad][query quad]. Warps take tiles of 16 × 16 each.
+// Scores of the levels beyond 1 for one step, by their weights, to shared memory as [key quad][query quad]: tiles of 16 × 16
+// a warp. In a row the quads that a thread needs follow each other: quad 2b + h of a warp's part is at place h · blocks + b.
 template <class T, int fixed, int width, int n>
-__device__ __forceinline__ void write_coarse_scores(const Block<width, n>& block, int stage) {
+__device__ __forceinline__ void write_quad_scores(const Block<width, n>& block, int stage) {
   using namespace backward_tile;
-  constexpr int pair_tiles = n / 32 * (queries / 32), quad_tiles = n / 64;
-  const int lane = threadIdx.x % 32;
-  const auto scores_of = [&](int level, int row, int column, int coarser, float (&sums)[2][4]) {
-    const int key = (row + left_row()) >> coarser, query = (column + 8 * right_block() + right_row()) >> coarser;
+  using S = Share<width, n>;
+  if (block.levels <= 2 || S::warp() >= n / 64) return;
+  const int lane = threadIdx.x % 32, row = 16 * S::warp();
+  float total[2][4] = {};
+  for_levels<fixed>(2, block.levels, [&](int level) {
+    const int key = (row + left_row()) >> (level - 2), query = (8 * right_block() + right_row()) >> (level - 2);
+    float sums[2][4];
     small_scores<T, width, 2>(sums, Lane<width>(block.k, level_base(n, level) + key, left_chunk()),
                               {Lane<width>(block.q(stage), level_base(queries, level) + query, right_chunk())});
-  };
-  const auto write = [&](int to, int pitch, int row, int column, const float (&sums)[2][4], float weight) {
+    const float weight = block.weights[level] * block.unit;
 #pragma unroll
-    for (int b = 0; b < 2; ++b)
+    for (int i = 0; i < 8; ++i) total[i / 4][i % 4] += weight * sums[i / 4][i % 4];
+  });
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-        store_floats(block.base + to + ((row + lane / 4 + 8 * half) * pitch + column + 8 * b + 2 * (lane % 4)) * 4,
-                     sums[b][2 * half] * weight, sums[b][2 * half + 1] * weight);
-  };
-  for (int tile = threadIdx.x / 32; tile < pair_tiles + quad_tiles; tile += threads / 32) {
-    float sums[2][4];
-    if (tile < pair_tiles && block.levels > 1) {
-      const int row = tile / 2 * 16, column = tile % 2 * 16;
-      scores_of(1, row, column, 0, sums);
-      write(block.layout.pair_scores, pair_pitch, row, column, sums, block.weights[1] * block.unit);
+  for (int b = 0; b < 2; ++b)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int quad = 8 * b + 2 * (lane % 4), part = quad / (2 * S::blocks), of_part = quad % (2 * S::blocks);
+      const int place = 2 * S::blocks * part + i % 2 * S::blocks + of_part / 2;
+      store_float(block.base + block.layout.quad_scores + ((row + lane / 4 + 8 * (i / 2)) * quad_pitch + place) * 4,
+                  total[b][i]);
     }
-    if (tile >= pair_tiles && block.levels > 2) {
-      const int row = (tile - pair_tiles) * 16;
-      float total[2][4] = {};
-      for_levels<fixed>(2, block.levels, [&](int level) {
-        scores_of(level, row, 0, level - 2, sums);
-        const float weight = block.weights[level] * block.unit;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) total[i / 4][i % 4] += weight * sums[i / 4][i % 4];
-      });
-      write(block.layout.quad_scores, quad_pitch, row, 0, total, 1);
-    }
-  }
 }
 
-// products[parity] += (or = if `fresh`) left(keys) · right(queries)ᵀ of level 0 for a warp's part of the tile.
-template <class T, bool fresh, int width, int n>
-__device__ __forceinline__ void tile_products(float (&products)[2][Share<width, n>::blocks][4], Swizzled<width> left,
-                                              Swizzled<width> right) {
+// Scores of level 1 for a warp's part of the tile, in the order in which its fragments of level 0 need them (coarse_of).
+template <class T, int width, int n>
+struct PairScores {
   using S = Share<width, n>;
-  const int row = 32 * S::key_warp() + 2 * left_row();
-  const Lane<width> lanes[2] = {{left, row, left_chunk()}, {left, row + 1, left_chunk()}};
+  static constexpr int blocks = S::blocks / 2;  // of 8 query pairs
+  static_assert(blocks <= 2);
+  Lane<width> left, right;
+  float sums[blocks][4];
+  std::uint32_t b[4];
+
+  __device__ __forceinline__ PairScores(const Block<width, n>& block, int stage)
+      : left(block.k, level_base(n, 1) + 16 * S::key_warp() + left_row(), left_chunk()),
+        right(block.q(stage),
+              level_base(backward_tile::queries, 1) + S::query_warp() * (S::warp_queries / 2) +
+                  (blocks > 1 ? 8 * right_block() : 0) + permuted(right_row()),
+              blocks > 1 ? right_chunk() : threadIdx.x % 32 / 8) {}
+  // Step k of the products. One load of the right operand serves two blocks, or two steps of one.
+  __device__ __forceinline__ void operator()(int k) {
+    std::uint32_t a[4];
+    load_matrices(a, left.at(0, 2 * k));
+    if (blocks > 1 || k % 2 == 0) load_matrices(b, right.at(0, 2 * k));
+    if constexpr (blocks > 1) {
+      multiply<T>(sums[0], a, b[0], b[1], k == 0);
+      multiply<T>(sums[1], a, b[2], b[3], k == 0);
+    } else {
+      multiply<T>(sums[0], a, b[k % 2 * 2], b[k % 2 * 2 + 1], k == 0);
+    }
+  }
+};
+
+// products[parity] += (or = if `fresh`) left(keys) · right(queries)ᵀ of level 0 for a warp's part of the tile.
+template <class T, bool fresh, int width, int n, class Left, class Also = Nothing>
+__device__ __forceinline__ void tile_products(float (&products)[2][Share<width, n>::blocks][4], const Left& left,
+                                              Swizzled<width> right, const Also& also = {}) {
+  using S = Share<width, n>;
   fine_scores<T, fresh, width>(
-      products, lanes,
-      Lane<width>(right, S::query_warp() * S::warp_queries + 8 * right_block() + right_row(), right_chunk()));
+      products, left,
+      Lane<width>(right, S::query_warp() * S::warp_queries + 8 * right_block() + right_row(), right_chunk()), also);
 }
 
 // Where a thread stores its pairs of neighbouring queries of [key][query].
@@ -255,25 +331,35 @@ __device__ __forceinline__ void mask_scores(float (&scores)[2][Share<width, n>::
     }
 }
 
-// The probabilities of a step, also to shared memory.
-template <class T, int width, int n>
+// The probabilities of a step, also to shared memory. meanwhile(): done while the products are on their way.
+template <class T, int width, int n, class Keys, class Meanwhile>
 __device__ __forceinline__ void take_probabilities(float (&scores)[2][Share<width, n>::blocks][4],
-                                                   const Block<width, n>& block, int stage, int query) {
+                                                   const Block<width, n>& block, const Keys& keys, int stage, int query,
+                                                   const Meanwhile& meanwhile) {
   using namespace backward_tile;
   using S = Share<width, n>;
-  tile_products<T, true, width, n>(scores, block.k, block.q(stage));
-  const float weight = block.weights[0] * block.unit;
+  PairScores<T, width, n> pairs(block, stage);
+  tile_products<T, true, width, n>(scores, keys, block.q(stage), [&](int k) {
+    if (block.levels > 1) pairs(k);
+  });
+  meanwhile();
+  const float weight = block.fine_weight;
+  float quads[2][S::blocks] = {};
+  if (block.levels > 2) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      load_row(
+          quads[half],
+          block.base + block.layout.quad_scores +
+              ((S::key() / 4 + 4 * half) * quad_pitch + (2 * S::query_warp() + threadIdx.x % 4 / 2) * S::blocks) * 4);
+  }
 #pragma unroll
   for (int b = 0; b < S::blocks; ++b) {
     const float2 lse = load_floats(block.row_data(stage, 0) + (S::query() + 8 * b) * 4);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = S::key() / 2 + 8 * half, column = S::query() / 2 + 4 * b;  // pairs
-      float coarse = 0;
-      if (block.levels > 1)
-        coarse = load_float(block.base + block.layout.pair_scores + (row * pair_pitch + column) * 4);
-      if (block.levels > 2)
-        coarse += load_float(block.base + block.layout.quad_scores + (row / 2 * quad_pitch + column / 2) * 4);
+      float coarse = quads[half][b];
+      if (block.levels > 1) coarse = fmaf(coarse_of(pairs.sums, b, half), block.pair_weight, coarse);
 #pragma unroll
       for (int parity = 0; parity < 2; ++parity) {
         float* pair = &scores[parity][b][2 * half];
@@ -332,9 +418,9 @@ __device__ __forceinline__ void write_pooled(const float (&cells)[Share<width, n
 }
 
 // The gradient of the scores of a step to shared memory.
-template <class T, int width, int n>
+template <class T, int width, int n, class Values>
 __device__ __forceinline__ void take_gradients(const float (&probabilities)[2][Share<width, n>::blocks][4],
-                                               const Block<width, n>& block, int stage) {
+                                               const Block<width, n>& block, const Values& values, int stage) {
   using S = Share<width, n>;
   float grads[2][S::blocks][4];  // of the probabilities, less delta
 #pragma unroll
@@ -345,7 +431,7 @@ __device__ __forceinline__ void take_gradients(const float (&probabilities)[2][S
 #pragma unroll
       for (int i = 0; i < 4; ++i) grads[parity][b][i] = -(i % 2 ? delta.y : delta.x);
   }
-  tile_products<T, false, width, n>(grads, block.v, block.grad_out(stage));
+  tile_products<T, false, width, n>(grads, values, block.grad_out(stage));
   float cells[S::blocks][2] = {};
 #pragma unroll
   for (int parity = 0; parity < 2; ++parity) {
@@ -375,30 +461,37 @@ __device__ __forceinline__ void add_key_gradients(KeyGradients<width, n, max_lev
   add_outer<T, queries / 16, false>(sums.values, straight(block.p, first), inner<blocks>(block.grad_out(stage), part));
   add_outer<T, queries / 16, false>(sums.keys, straight(block.ds, first), inner<blocks>(q, part));
   if (block.levels > 1)
-    add_outer<T, queries / 32, false>(sums.pairs, straight(block.pairs, first / 2),
-                                      inner<blocks>(q, part, level_base(queries, 1)));
+    sums.pairs.add([&](auto& to, auto fresh) {
+      add_outer<T, queries / 32, fresh>(to, straight(block.pairs, first / 2),
+                                        inner<blocks>(q, part, level_base(queries, 1)));
+    });
 #pragma unroll
   for (int level = 2; level < max_level_count; ++level)
     if (level < block.levels)
-      add_outer<T, 1, false>(
-          sums.quads[level - 2], straight(block.quads, 16 * (S::warp() % S::quad_tiles)),
-          repeated<S::quad_blocks>(q, S::warp() / S::quad_tiles, level_base(queries, level), level - 2));
+      sums.quads[level - 2].add([&](auto& to, auto fresh) {
+        add_outer<T, 1, fresh>(
+            to, straight(block.quads, 16 * (S::warp() % S::quad_tiles)),
+            repeated<S::quad_blocks>(q, S::warp() / S::quad_tiles, level_base(queries, level), level - 2));
+      });
 }
 
-// Adds fragments to rows of the sums; rows from `limit` on are left out. `to`: the warp's first row and column.
+// Where the sums of a level up to last_fragment_level have a tile of queries.
+template <int width, int n>
+__device__ __forceinline__ float* fragments_of(const Block<width, n>& block, const Sums& sums, int level, int query) {
+  constexpr int queries = backward_tile::queries;
+  const std::int64_t tile = block.sequence * ((block.length + queries - 1) / queries) + query / queries;
+  return sums.queries[level] + tile * ((queries >> level) * width);
+}
+// Adds fragments to such a tile, from block `first` of 16 rows and column block `column` on.
 template <int width, int rows, int blocks>
-__device__ __forceinline__ void add_rows(float* to, const float (&sums)[rows][blocks][4], int limit) {
-  const int row = threadIdx.x % 32 / 4;
-  to += row * width + 2 * (threadIdx.x % 4);
+__device__ __forceinline__ void add_fragments(float* tile, int first, int column,
+                                              const float (&sums)[rows][blocks][4]) {
+  float* to = tile + (first * (width / 8) + column) * fragment_floats;
 #pragma unroll
   for (int m = 0; m < rows; ++m)
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-      if (row + 16 * m + 8 * half < limit) {
-#pragma unroll
-        for (int n = 0; n < blocks; ++n)
-          add_pair(to + (16 * m + 8 * half) * width + 8 * n, sums[m][n][2 * half], sums[m][n][2 * half + 1]);
-      }
+    for (int b = 0; b < blocks; ++b)
+      add_fragment(to + (m * (width / 8) + b) * fragment_floats, threadIdx.x % 32, sums[m][b]);
 }
 
 // Sums over groups of 2, 4, 8 or 16 neighbouring rows of a 16-row fragment, in the first row of each.
@@ -420,17 +513,22 @@ __device__ __forceinline__ void sum_neighbours(float (&sums)[1][blocks][4], int 
 // Adds a step's part of grad_q of a level beyond 1.
 template <class T, int width, int n>
 __device__ __forceinline__ void add_quad_gradients(const Block<width, n>& block, int query, int level,
-                                                   float* all_sums) {
+                                                   const Sums& to_sums) {
   using S = Share<width, n>;
   constexpr int blocks = S::query_quad_blocks;
   if (S::warp() * blocks * 8 >= width) return;
   float sums[1][blocks][4];
   add_outer<T, n / 64, true>(sums, turned(block.quads, 0),
                              repeated<blocks>(block.k, S::warp(), level_base(n, level), level - 2));
+  const int column = S::warp() * blocks;
+  if (level <= last_fragment_level) {
+    add_fragments<width>(fragments_of(block, to_sums, level, query), 0, column, sums);
+    return;
+  }
   const int stored = min(level, 6), group = 1 << (stored - 2);  // quads in one row of the sums
   const int first = query >> stored, rows = level_length(block.length, stored);
-  if (level > 2) sum_neighbours(sums, group);
-  float* to = all_sums + (block.sequence * rows + first) * width + S::warp() * blocks * 8 + 2 * (threadIdx.x % 4);
+  sum_neighbours(sums, group);
+  float* to = to_sums.queries[level] + (block.sequence * rows + first) * width + 8 * column + 2 * (threadIdx.x % 4);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int quad = threadIdx.x % 32 / 4 + 8 * half;
@@ -443,26 +541,24 @@ __device__ __forceinline__ void add_quad_gradients(const Block<width, n>& block,
 
 // Adds a step's part of grad_q, in its turn: wait() returns when it has come.
 template <class T, int fixed, int width, int n, class Wait>
-__device__ __forceinline__ void add_query_gradients(const Block<width, n>& block, int query, const QuerySums& to,
+__device__ __forceinline__ void add_query_gradients(const Block<width, n>& block, int query, const Sums& to,
                                                     const Wait& wait) {
   using S = Share<width, n>;
   {
     float sums[S::query_tiles][S::query_blocks][4];
-    const int part = S::warp() % S::along, first = 16 * S::query_tiles * (S::warp() / S::along);
-    add_outer<T, n / 16, true>(sums, turned(block.ds, first), inner<S::query_blocks>(block.k, part));
+    const int part = S::warp() % S::along, first = S::query_tiles * (S::warp() / S::along);
+    add_outer<T, n / 16, true>(sums, turned(block.ds, 16 * first), inner<S::query_blocks>(block.k, part));
     wait();
-    add_rows<width>(to.data[0] + (block.sequence * block.length + query + first) * width + part * S::query_columns,
-                    sums, block.length - query - first);
+    add_fragments<width>(fragments_of(block, to, 0, query), first, part * S::query_blocks, sums);
   }
   if (block.levels > 1) {
     float sums[1][S::pair_blocks][4];
-    const int part = S::warp() % 4, first = 16 * (S::warp() / 4), rows = level_length(block.length, 1);
-    add_outer<T, n / 32, true>(sums, turned(block.pairs, first),
+    const int part = S::warp() % S::pair_parts, first = S::warp() / S::pair_parts;
+    add_outer<T, n / 32, true>(sums, turned(block.pairs, 16 * first),
                                inner<S::pair_blocks>(block.k, part, level_base(n, 1)));
-    add_rows<width>(to.data[1] + (block.sequence * rows + query / 2 + first) * width + part * (width / 4), sums,
-                    rows - query / 2 - first);
+    add_fragments<width>(fragments_of(block, to, 1, query), first, part * S::pair_blocks, sums);
   }
-  for_levels<fixed>(2, block.levels, [&](int level) { add_quad_gradients<T>(block, query, level, to.data[level]); });
+  for_levels<fixed>(2, block.levels, [&](int level) { add_quad_gradients<T>(block, query, level, to); });
 }
 
 // Writes a fine gradient of the keys.
@@ -488,12 +584,15 @@ __device__ __forceinline__ void write_fine(const Array& to, const Block<width, n
     }
 }
 
-// Writes a coarse one by way of shared memory: a row is the sum of `group` rows of the fragments, added up in order.
-template <class T, int width, int n, int blocks>
+// Writes a coarse one by way of shared memory: a row is the sum of `group` rows of the fragments, added up in order. Of a row
+// longer than the tile this is but a half, for join_kernel.
+template <class T, int width, int n, int blocks, bool parked>
 __device__ __forceinline__ void write_coarse(const AttentionBackward& problem, const Block<width, n>& block, int level,
-                                             const float (&sums)[1][blocks][4], int first_row, int part, int group,
-                                             float (*scratch)[width]) {
+                                             const CoarseSum<blocks, parked>& all, int first_row, int part, int group,
+                                             float (*scratch)[width], float* half_rows) {
   const int lane = threadIdx.x % 32;
+  float sums[1][blocks][4];
+  all.read(sums);
   __syncthreads();
 #pragma unroll
   for (int b = 0; b < blocks; ++b)
@@ -501,27 +600,57 @@ __device__ __forceinline__ void write_coarse(const AttentionBackward& problem, c
     for (int i = 0; i < 4; ++i)
       scratch[first_row + lane / 4 + 8 * (i / 2)][(part * blocks + b) * 8 + 2 * (lane % 4) + i % 2] = sums[0][b][i];
   __syncthreads();
+  const auto sum_of = [&](int from, int count, int column) {
+    float2 sum = {0, 0};
+    for (int j = from; j < from + count; ++j) sum.x += scratch[j][column], sum.y += scratch[j][column + 1];
+    return sum;
+  };
+  if (n >> level == 0) {
+    const std::int64_t tile = block.sequence * ((block.length + n - 1) / n) + block.place.first / n;
+    const int column = 2 * threadIdx.x;
+    if (column < width) *reinterpret_cast<float2*>(half_rows + tile * width + column) = sum_of(0, n / 4, column);
+    return;
+  }
   const Array& to = problem.grad_k[level];
   T* result = rows_of<T>(to, block.place);
   const int first = block.place.first >> level, count = min(n >> level, level_length(block.length, level) - first);
   const float factor = block.weights[level] * static_cast<float>(problem.scale);
-  for (int i = threadIdx.x; i < count * (width / 2); i += backward_tile::threads) {
+  for (int i = threadIdx.x; i < count * (width / 2); i += backward_tile::threads<width, n>) {
     const int row = i / (width / 2), column = i % (width / 2) * 2;
     if (column >= problem.width) continue;
-    float x = 0, y = 0;
-    for (int j = row * group; j < (row + 1) * group; ++j) x += scratch[j][column], y += scratch[j][column + 1];
+    const float2 sum = sum_of(row * group, group, column);
     *reinterpret_cast<std::uint32_t*>(result + static_cast<std::int64_t>(first + row) * to.row_stride + column) =
-        pack<T>(x * factor, y * factor);
+        pack<T>(sum.x * factor, sum.y * factor);
   }
+}
+
+// grad_k of the last level where its rows are twice as long as a tile of keys: a block for each row.
+template <class T, int width>
+__global__ void join_kernel(const __grid_constant__ AttentionBackward problem, const float* half_rows, int tiles) {
+  const int rows = (tiles + 1) / 2, level = problem.levels - 1, column = 2 * threadIdx.x;
+  const std::int64_t sequence = blockIdx.x / rows, row = blockIdx.x % rows;
+  const Place place{0, sequence % problem.heads, sequence / problem.heads, 0};
+  if (column >= problem.width) return;
+  float x = 0, y = 0;
+  for (std::int64_t tile = 2 * row; tile < min(2 * row + 2, std::int64_t(tiles)); ++tile) {
+    const float* half = half_rows + (sequence * tiles + tile) * width + column;
+    x += half[0], y += half[1];
+  }
+  const float factor = static_cast<const float*>(problem.weights)[place.head * problem.levels + level] *
+                       static_cast<float>(problem.scale);
+  const Array& to = problem.grad_k[level];
+  *reinterpret_cast<std::uint32_t*>(rows_of<T>(to, place) + row * to.row_stride + column) =
+      pack<T>(x * factor, y * factor);
 }
 
 // n: keys of a tile. fixed: the number of levels, or 0 if it is known only here; then there are up to max_level_count.
 template <class T, int width, int n, int max_level_count, int fixed>
-__global__ void __launch_bounds__(backward_tile::threads)
+__global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_tile::side_by_side<width, n>)
     backward_kernel(const __grid_constant__ AttentionBackward problem, const float* lse, const float* delta,
-                    const __grid_constant__ QuerySums query_sums, const Turns turns) {
+                    const __grid_constant__ Sums all_sums, const Turns turns) {
   using namespace backward_tile;
   using S = Share<width, n>;
+  constexpr int thread_count = threads<width, n>;
   extern __shared__ __align__(1024) unsigned char memory[];
   const Block<width, n> block(problem, fixed ? fixed : problem.levels, turns,
                               static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)));
@@ -530,9 +659,9 @@ __global__ void __launch_bounds__(backward_tile::threads)
   const std::int64_t padded = (length + 127) / 128 * 128;
   const auto copy_queries = [&](int tile, int stage) {
     const int query = tile * queries;
-    copy_levels<T, width, threads, fixed>(block.q(stage), sources, query, length, levels, queries, problem.width);
-    copy_rows<T, width, threads>(block.grad_out(stage), 0, sources[levels], query, length, queries,
-                                 problem.value_width);
+    copy_levels<T, width, thread_count, fixed>(block.q(stage), sources, query, length, levels, queries, problem.width);
+    copy_rows<T, width, thread_count>(block.grad_out(stage), 0, sources[levels], query, length, queries,
+                                      problem.value_width);
     if (threadIdx.x < 2 * queries / 4) {
       const int array = threadIdx.x / (queries / 4), four = threadIdx.x % (queries / 4);
       copy_16(block.row_data(stage, array) + 16 * four,
@@ -543,35 +672,39 @@ __global__ void __launch_bounds__(backward_tile::threads)
   if (block.steps > 0) {
     find_sources(sources, problem.k, problem.v, levels, block.place);
     __syncthreads();
-    copy_levels<T, width, threads, fixed>(block.k, sources, block.place.first, length, levels, n, problem.width);
-    copy_rows<T, width, threads>(block.v, 0, sources[levels], block.place.first, length, n, problem.value_width);
+    copy_levels<T, width, thread_count, fixed>(block.k, sources, block.place.first, length, levels, n, problem.width);
+    copy_rows<T, width, thread_count>(block.v, 0, sources[levels], block.place.first, length, n, problem.value_width);
     __syncthreads();
     find_sources(sources, problem.q, problem.grad_out, levels, block.place);
     __syncthreads();
     copy_queries(block.tile(0), 0);
     wait_copies<0>();
     __syncthreads();
-    write_coarse_scores<T, fixed>(block, 0);
+    write_quad_scores<T, fixed>(block, 0);
   }
+  const KeptRows<width, Kept<width, n, fixed>::keys> keys(block.k, 32 * S::key_warp());
+  const KeptRows<width, Kept<width, n, fixed>::values> values(block.v, 32 * S::key_warp());
 
-  KeyGradients<width, n, max_level_count> sums;
+  KeyGradients<width, n, max_level_count> sums(all_sums.coarse_keys +
+                                               blockIdx.x * std::int64_t(parked_floats<width, n>));
   int* const counters = turns.counters ? turns.counters + block.sequence * ((length + queries - 1) / queries) : nullptr;
   for (int step = 0; step < block.steps; ++step) {
     const int stage = step % 2, tile = block.tile(step);
     __syncthreads();
-    if (step + 1 < block.steps) copy_queries(block.tile(step + 1), stage ^ 1);
     {
       float probabilities[2][S::blocks][4];
-      take_probabilities<T>(probabilities, block, stage, tile * queries);
-      take_gradients<T>(probabilities, block, stage);
+      take_probabilities<T>(probabilities, block, keys, stage, tile * queries, [&] {
+        if (step + 1 < block.steps) copy_queries(block.tile(step + 1), stage ^ 1);
+      });
+      take_gradients<T>(probabilities, block, values, stage);
     }
     if (counters) __threadfence();  // what was added in the last step, before the next block is told
     wait_copies<0>();
     __syncthreads();
     if (counters && step > 0 && threadIdx.x == 0) atomicAdd(counters + block.tile(step - 1), 1);
-    if (step + 1 < block.steps) write_coarse_scores<T, fixed>(block, stage ^ 1);
+    if (step + 1 < block.steps) write_quad_scores<T, fixed>(block, stage ^ 1);
     add_key_gradients<T>(sums, block, stage);
-    add_query_gradients<T, fixed>(block, tile * queries, query_sums, [&] {
+    add_query_gradients<T, fixed>(block, tile * queries, all_sums, [&] {
       if (!counters) return;
       if (threadIdx.x == 0)
         while (*static_cast<volatile int*>(counters + tile) != block.rank(tile, turns)) __nanosleep(32);
@@ -589,12 +722,13 @@ __global__ void __launch_bounds__(backward_tile::threads)
   write_fine<T>(problem.grad_v, block, sums.values, 1, problem.value_width);
   write_fine<T>(problem.grad_k[0], block, sums.keys, factor, problem.width);
   float (*scratch)[width] = reinterpret_cast<float (*)[width]>(memory);  // over k and v
-  if (levels > 1) write_coarse<T>(problem, block, 1, sums.pairs, 16 * S::key_warp(), S::query_warp(), 1, scratch);
+  if (levels > 1)
+    write_coarse<T>(problem, block, 1, sums.pairs, 16 * S::key_warp(), S::query_warp(), 1, scratch, all_sums.half_rows);
 #pragma unroll
   for (int level = 2; level < max_level_count; ++level)
     if (level < levels)
       write_coarse<T>(problem, block, level, sums.quads[level - 2], 16 * (S::warp() % S::quad_tiles),
-                      S::warp() / S::quad_tiles, 1 << (level - 2), scratch);
+                      S::warp() / S::quad_tiles, 1 << (level - 2), scratch, all_sums.half_rows);
 }
 
 // grad_q of one level from its sums, and its part of the weights' gradient: 64 rows a block.
@@ -605,8 +739,11 @@ __global__ void __launch_bounds__(256)
   __shared__ float dots[8];
   const int length = static_cast<int>(problem.length);
   const std::int64_t rows = level_length(length, level);
+  const bool in_fragments = level <= last_fragment_level;
   const int of_sums = level < 7 ? 1 : 2;  // rows of them in one of the level
   const std::int64_t sum_row_count = level_length(length, level < 7 ? level : 6);
+  constexpr int queries = backward_tile::queries;
+  const std::int64_t tile_rows = (length + queries - 1) / queries * (queries >> level);
   const std::int64_t sequence = blockIdx.x / level_parts, part = blockIdx.x % level_parts;
   const Place place{0, sequence % problem.heads, sequence / problem.heads, 0};
   const T* q = rows_of<const T>(problem.q[level], place);
@@ -615,16 +752,36 @@ __global__ void __launch_bounds__(256)
   const float scale = static_cast<float>(problem.scale);
   const float factor = static_cast<const float*>(problem.weights)[place.head * problem.levels + level] * scale;
   float dot = 0;
-  for (int i = threadIdx.x; i < 64 * (width / 2); i += 256) {
-    const std::int64_t row = part * 64 + i / (width / 2);
-    const int column = i % (width / 2) * 2;
-    if (row >= rows || column >= problem.width) continue;
-    const float* from = sums + (sequence * sum_row_count + of_sums * row) * width + column;
-    float2 u = *reinterpret_cast<const float2*>(from);
-    if (of_sums == 2 && 2 * row + 1 < sum_row_count) u.x += from[width], u.y += from[width + 1];
-    const float2 x = unpack<T>(*reinterpret_cast<const std::uint32_t*>(q + row * problem.q[level].row_stride + column));
-    dot += u.x * x.x + u.y * x.y;
-    *reinterpret_cast<std::uint32_t*>(result + row * to.row_stride + column) = pack<T>(u.x * factor, u.y * factor);
+  for (int i = threadIdx.x; i < 64 * (width / 8); i += 256) {
+    const std::int64_t row = part * 64 + i / (width / 8);
+    const int chunk = i % (width / 8);
+    if (row >= rows || 8 * chunk >= problem.width) continue;
+    float2 u[4];
+    if (in_fragments) {
+      const float* from = sums + ((sequence * tile_rows + row) / 16 * (width / 8) + chunk) * fragment_floats;
+      const int lane = row % 8 * 4, half = row % 16 / 8;
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        u[j] = {from[place_in_fragment(lane + j, 2 * half)], from[place_in_fragment(lane + j, 2 * half + 1)]};
+    } else {
+      const float* from = sums + (sequence * sum_row_count + of_sums * row) * width + 8 * chunk;
+      const bool two = of_sums == 2 && 2 * row + 1 < sum_row_count;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        u[j] = {from[2 * j], from[2 * j + 1]};
+        if (two) u[j].x += from[width + 2 * j], u[j].y += from[width + 2 * j + 1];
+      }
+    }
+    const uint4 eight = *reinterpret_cast<const uint4*>(q + row * problem.q[level].row_stride + 8 * chunk);
+    const std::uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
+    std::uint32_t packed[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float2 x = unpack<T>(pairs[j]);
+      dot += u[j].x * x.x + u[j].y * x.y;
+      packed[j] = pack<T>(u[j].x * factor, u[j].y * factor);
+    }
+    *reinterpret_cast<uint4*>(result + row * to.row_stride + 8 * chunk) = {packed[0], packed[1], packed[2], packed[3]};
   }
   for (int offset = 16; offset > 0; offset /= 2) dot += __shfl_xor_sync(~0u, dot, offset);
   if (threadIdx.x % 32 == 0) dots[threadIdx.x / 32] = dot;
@@ -639,8 +796,10 @@ __global__ void __launch_bounds__(256)
 template <class T, int width, int n, int max_level_count>
 void start_tiles(const AttentionBackward& problem, const Device& device, const Workspace& w, float* base) {
   using namespace backward_tile;
-  QuerySums sums{};
-  for (int level = 0; level < problem.levels; ++level) sums.data[level] = base + w.sums[level];
+  Sums sums{};
+  for (int level = 0; level < problem.levels; ++level) sums.queries[level] = base + w.sums[level];
+  sums.coarse_keys = base + w.coarse_keys;
+  sums.half_rows = base + w.half_rows;
   const std::int64_t key_tiles = ceil_divide<std::int64_t>(problem.length, n);
   const dim3 blocks(static_cast<unsigned>(problem.batch * problem.heads * key_tiles));
   Turns turns;
@@ -650,22 +809,25 @@ void start_tiles(const AttentionBackward& problem, const Device& device, const W
   }
   const auto kernel = max_level_count == 3 && problem.levels == 3 ? backward_kernel<T, width, n, 3, 3>
                                                                   : backward_kernel<T, width, n, max_level_count, 0>;
-  launch(kernel, blocks, threads, layout_of<width, n>(problem.levels).end, device.stream, problem, base + w.lse,
-         base + w.delta, sums, turns);
+  launch(kernel, blocks, threads<width, n>, layout_of<width, n>(problem.levels).end, device.stream, problem,
+         base + w.lse, base + w.delta, sums, turns);
+  if (n >> (problem.levels - 1) == 0)
+    launch(join_kernel<T, width>, dim3(static_cast<unsigned>(problem.batch * problem.heads * ((key_tiles + 1) / 2))),
+           width / 2, 0, device.stream, problem, base + w.half_rows, static_cast<int>(key_tiles));
 }
 
 template <class T, int width, int max_level_count>
 void start_backward(const AttentionBackward& problem, const Device& device, void* workspace) {
   using namespace backward_tile;
   float* base = static_cast<float*>(workspace);
-  const Workspace w = workspace_of(problem, width);
+  const Workspace w = workspace_of(problem, width, device.shared_bytes);
   const auto stream = static_cast<cudaStream_t>(device.stream);
   check(cudaMemsetAsync(base + w.sums[0], 0, (w.end - w.sums[0]) * sizeof(float), stream), "clearing the workspace");
   row_data(problem, device, base + w.lse, base + w.delta);
-  if (keys_for<width>(problem.levels, device.shared_bytes) == most_keys<width>)
-    start_tiles<T, width, most_keys<width>, max_level_count>(problem, device, w, base);
-  else
-    start_tiles<T, width, least_keys<width>, max_level_count>(problem, device, w, base);
+  if (keys_for<width>(problem.levels, device.shared_bytes) == 64)
+    start_tiles<T, width, 64, max_level_count>(problem, device, w, base);
+  else if constexpr (!parks_coarse_keys<width, 128> || max_level_count == 3)
+    start_tiles<T, width, 128, max_level_count>(problem, device, w, base);
   for (int level = 0; level < problem.levels; ++level) {
     const std::int64_t rows = ceil_divide<std::int64_t>(problem.length, std::int64_t(1) << level);
     const std::int64_t parts = ceil_divide<std::int64_t>(rows, 64);

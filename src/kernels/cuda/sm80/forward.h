@@ -246,8 +246,7 @@ __global__ void __launch_bounds__(forward_tile::threads, width > 32 ? 2 : 3)
   const float unit = static_cast<float>(problem.scale) * log2_e;
 
   const int warp = threadIdx.x / 32;
-  const Lane<width> q_lanes[2] = {{q, 32 * warp + 2 * left_row(), left_chunk()},
-                                  {q, 32 * warp + 2 * left_row() + 1, left_chunk()}};
+  const ReadRows<width> q_rows(q, 32 * warp);
   const Lane<width> k_lane(k, 8 * right_block() + right_row(), right_chunk());
   const Lane<width> v_lane(v, 8 * right_chunk() + right_row(), right_block());
   float out[2][out_blocks<width>][4] = {};
@@ -277,7 +276,7 @@ __global__ void __launch_bounds__(forward_tile::threads, width > 32 ? 2 : 3)
     float coarse[forward_blocks / 2][4] = {};
     coarse_scores<T, width, fixed>(coarse, q, k, levels, weights, unit);
     Scores scores;
-    fine_scores<T, true, width>(scores, q_lanes, k_lane);
+    fine_scores<T, true, width>(scores, q_rows, k_lane);
     combine_levels(scores, coarse, weights[0] * unit, softmax);
     if (key + keys > place.length || (problem.causal && key + keys > place.first + 32 * warp))
       mask_scores(scores, place.length - key, problem.causal, place.first - key);

@@ -21,22 +21,30 @@ constexpr int shared_bytes(int levels) {
 }  // namespace forward_tile
 
 namespace backward_tile {
-inline constexpr int threads = 256, queries = 64;
-// Keys of a tile: wide heads leave registers for 64 only; for heads of 64 some devices leave shared memory for no more.
-template <int width>
-inline constexpr int most_keys = width > 64 ? 64 : 128;
-template <int width>
-inline constexpr int least_keys = width > 32 ? 64 : 128;
+inline constexpr int queries = 64;
+// A tile has 128 keys and eight warps, or 64 keys and four warps if several such blocks can run side by side on a
+// multiprocessor, each filling the others' waits. Wide heads need eight warps for 64 keys, too.
+template <int width, int n>
+inline constexpr int threads = n == 64 && width <= 64 ? 128 : 256;
+template <int width, int n>
+inline constexpr int side_by_side = n == 128 || width == 128 ? 1
+                                    : width == 64            ? 2
+                                                             : 3;  // registers leave room for
+// Wide heads with many keys leave no registers for the gradients of the coarse levels' keys: they are summed in the
+// workspace, for up to three levels.
+template <int width, int n>
+inline constexpr bool parks_coarse_keys = width == 128 && n == 128;
+template <int width, int n>
+inline constexpr int parked_floats = (n / 2 + n / 4) * width;
 
 // Where things lie in shared memory, in bytes. Keys and values of the tile, two stages of queries and grad_out, then
-// probabilities, gradients of the scores and sums of those over 2 × 2 and 4 × 4 as [key][query]; scores of level 1 and of
-// the levels beyond.
+// probabilities, gradients of the scores and sums of those over 2 × 2 and 4 × 4 as [key][query]; scores of the levels
+// beyond 1.
 struct Layout {
-  int values, stages, stage_bytes, probabilities, gradients, pairs, quads, pair_scores, quad_scores, row_data, sources;
+  int values, stages, stage_bytes, probabilities, gradients, pairs, quads, quad_scores, row_data, sources;
   int end;
 };
-inline constexpr int pair_pitch = queries / 2 + 4,
-                     quad_pitch = queries / 4 + 4;  // of those scores; spread over the banks
+inline constexpr int quad_pitch = queries / 4 + 4;  // of those scores; spread over the banks
 template <int width, int n>
 __host__ __device__ constexpr Layout layout_of(int levels) {
   constexpr int row = width * 2;
@@ -48,35 +56,40 @@ __host__ __device__ constexpr Layout layout_of(int levels) {
   at.gradients = at.probabilities + n * queries * 2;
   at.pairs = at.gradients + n * queries * 2;
   at.quads = at.pairs + n / 2 * queries / 2 * 2;
-  at.pair_scores = at.quads + n / 4 * queries / 4 * 2;
-  at.quad_scores = at.pair_scores + (levels > 1 ? n / 2 * pair_pitch * 4 : 0);
+  at.quad_scores = at.quads + n / 4 * queries / 4 * 2;
   at.row_data = at.quad_scores + (levels > 2 ? n / 4 * quad_pitch * 4 : 0);  // lse and delta of the two stages
   at.sources = at.row_data + 2 * 2 * queries * 4;
   at.end = at.sources + source_bytes;
   return at;
 }
-// The keys of a tile for a problem, or 0 if none will do: the coarsest level's rows must not span tiles.
+// The keys of a tile for a problem, or 0 if none will do. A row of the coarsest level spans two tiles at most.
 template <int width>
 constexpr int keys_for(int levels, int shared_bytes) {
-  constexpr int most = most_keys<width>, least = least_keys<width>;
-  if (layout_of<width, most>(levels).end <= shared_bytes && most >> (levels - 1)) return most;
-  if (layout_of<width, least>(levels).end <= shared_bytes && least >> (levels - 1)) return least;
-  return 0;
+  static_assert(2 * 64 >> (max_levels - 1) > 0);
+  constexpr int reserved = 1024, blocks = side_by_side<width, 64>;  // each block takes so much more
+  const int few = layout_of<width, 64>(levels).end, many = layout_of<width, 128>(levels).end;
+  if (blocks > 1 && blocks * (few + reserved) <= shared_bytes + reserved) return 64;
+  if (many <= shared_bytes && (!parks_coarse_keys<width, 128> || levels <= 3)) return 128;
+  return few <= shared_bytes ? 64 : 0;
 }
 }  // namespace backward_tile
 
-// Sums of grad_q of level 7 have a row for every tile of queries, of which two belong to a row of the level: what blocks
-// add to a row they add in the order of their turns at one tile.
+// Rows of grad_q's sums. Up to level 2 they are fragments of whole tiles of queries. Level 7 has a row for every tile, of
+// which two belong to a row of the level: what blocks add to a row they add in the order of their turns at one tile.
+inline constexpr int last_fragment_level = 2;
 inline std::int64_t sum_rows(std::int64_t length, int level) {
+  using backward_tile::queries;
+  if (level <= last_fragment_level) return ceil_divide<std::int64_t>(length, queries) * (queries >> level);
   return ceil_divide<std::int64_t>(length, std::int64_t(1) << (level < 7 ? level : 6));
 }
 
 // Sections of the workspace, in floats.
 struct Workspace {
-  std::int64_t lse, delta, sums[max_levels], partials, turns, end;
+  std::int64_t lse, delta, sums[max_levels], coarse_keys, half_rows, partials, turns, end;
   std::int64_t parts, turn_count;
 };
-inline Workspace workspace_of(const AttentionBackward& problem, int width) {
+inline Workspace workspace_of(const AttentionBackward& problem, int width, int shared_bytes) {
+  using namespace backward_tile;
   const std::int64_t sequences = problem.batch * problem.heads;
   Workspace w{};
   std::int64_t at = 0;
@@ -89,9 +102,13 @@ inline Workspace workspace_of(const AttentionBackward& problem, int width) {
   w.delta = take(sequences * padded_length(problem.length));
   for (int level = 0; level < problem.levels; ++level)
     w.sums[level] = take(sequences * sum_rows(problem.length, level) * width);
+  if (width == 128 && problem.levels > 1 && keys_for<128>(problem.levels, shared_bytes) == 128)
+    w.coarse_keys = take(sequences * ceil_divide<std::int64_t>(problem.length, 128) * parked_floats<128, 128>);
+  if (problem.levels == max_levels)
+    w.half_rows = take(sequences * ceil_divide<std::int64_t>(problem.length, 64) * width);
   w.parts = ceil_divide<std::int64_t>(problem.length, 64);
   w.partials = take(sequences * w.parts * problem.levels);
-  w.turn_count = sequences * ceil_divide<std::int64_t>(problem.length, backward_tile::queries);
+  w.turn_count = sequences * ceil_divide<std::int64_t>(problem.length, queries);
   w.turns = take(w.turn_count);
   w.end = at;
   return w;

@@ -57,14 +57,17 @@ bool can_run(const AttentionForward& problem, const Device& device) {
 bool can_run(const AttentionBackward& problem, const Device& device) {
   const AttentionForward& forward = problem;
   if (!can_run(forward, device) || !is_aligned(problem.grad_out)) return false;
+  for (int level = 0; level < problem.levels; ++level)
+    if (!is_aligned(problem.grad_q[level])) return false;
   bool fits = false;
   for_kernel(problem,
              [&](auto, auto width) { fits = backward_tile::keys_for<width>(problem.levels, device.shared_bytes) > 0; });
   return fits;
 }
 
-std::int64_t workspace_bytes(const AttentionBackward& problem, const Device&) {
-  return workspace_of(problem, padded_width(problem)).end * static_cast<std::int64_t>(sizeof(float));
+std::int64_t workspace_bytes(const AttentionBackward& problem, const Device& device) {
+  return workspace_of(problem, padded_width(problem), device.shared_bytes).end *
+         static_cast<std::int64_t>(sizeof(float));
 }
 
 void forward(const AttentionForward& problem, const Device& device) {

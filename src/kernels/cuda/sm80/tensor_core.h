@@ -29,18 +29,22 @@ __device__ __forceinline__ void store_2(std::uint32_t to, std::uint32_t value) {
 __device__ __forceinline__ void store_4(std::uint32_t to, std::uint32_t value) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
 }
-__device__ __forceinline__ void store_floats(std::uint32_t to, float x, float y) {
-  asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(to), "f"(x), "f"(y) : "memory");
-}
-__device__ __forceinline__ float load_float(std::uint32_t from) {
-  float value;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from) : "memory");
-  return value;
+__device__ __forceinline__ void store_float(std::uint32_t to, float value) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
 }
 __device__ __forceinline__ float2 load_floats(std::uint32_t from) {
   float2 value;
   asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(from) : "memory");
   return value;
+}
+__device__ __forceinline__ void load_row(float (&to)[2], std::uint32_t from) {
+  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(to[0]), "=f"(to[1]) : "r"(from) : "memory");
+}
+__device__ __forceinline__ void load_row(float (&to)[4], std::uint32_t from) {
+  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+               : "r"(from)
+               : "memory");
 }
 __device__ __forceinline__ uint4 load_16(std::uint32_t from) {
   uint4 value;
@@ -51,6 +55,36 @@ __device__ __forceinline__ uint4 load_16(std::uint32_t from) {
   return value;
 }
 
+// Sums in float32 of a 16 × 8 block are kept as a warp's fragment lies in its registers, so that an addition touches whole
+// lines of memory: with Hopper's additions of four numbers lane by lane, before it number by number. Where number i of a
+// lane lies:
+inline constexpr int fragment_floats = 128;
+__device__ __forceinline__ int place_in_fragment(int lane, int i) {
+#if __CUDA_ARCH__ >= 900
+  return 4 * lane + i;
+#else
+  return 32 * i + lane;
+#endif
+}
+__device__ __forceinline__ void add_fragment(float* fragment, int lane, const float (&numbers)[4]) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(fragment + place_in_fragment(lane, 0)),
+               "f"(numbers[0]), "f"(numbers[1]), "f"(numbers[2]), "f"(numbers[3])
+               : "memory");
+#else
+#pragma unroll
+  for (int i = 0; i < 4; ++i) atomicAdd(fragment + place_in_fragment(lane, i), numbers[i]);
+#endif
+}
+// What this thread has added.
+__device__ __forceinline__ void read_added(float (&numbers)[4], const float* fragment, int lane) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];"
+                 : "=f"(numbers[i])
+                 : "l"(fragment + place_in_fragment(lane, i))
+                 : "memory");
+}
 // Adds two neighbours to global memory.
 __device__ __forceinline__ void add_pair(float* to, float x, float y) {
 #if __CUDA_ARCH__ >= 900

@@ -3,8 +3,8 @@
 // A warp works on 32 tokens as rows of its score tile: 16 pairs, the even tokens in one 16-row block and the odd ones in
 // another, so that place p of both belongs to row p of a coarse block. Tokens as columns stay in order: the thread that
 // owns columns 2c and 2c + 1 of block j needs the coarse column 4j + c, so coarse rows are read permuted in eights (place
-// 2c + b of block i is row 8i + 4b + c, for fine block 2i + b). So it is in the forward pass; the backward pass computes
-// coarse scores apart and hands them over in shared memory.
+// 2c + b of block i is row 8i + 4b + c, for fine block 2i + b). So it is for all levels in the forward pass; in the backward
+// pass for level 1, and the scores of those beyond are made apart and handed over in shared memory.
 #pragma once
 
 #include "hkt/kernels.h"
@@ -22,7 +22,7 @@ struct Swizzled {
 
   __device__ __forceinline__ std::uint32_t at(int row, int chunk) const {
     const int key = width == 16 ? (row >> 2) & 1 : width == 32 ? (row >> 1) & 3 : ((row >> 1) ^ (row << 2)) & 7;
-    return base + row * pitch + ((chunk ^ key) << 4);
+    return base + (row * pitch + ((chunk ^ key) << 4));
   }
   // Another array, which begins where this one's row lies; its rows are swapped by their own numbers.
   __device__ __forceinline__ Swizzled from_row(int row) const { return {base + row * pitch}; }
@@ -100,8 +100,10 @@ __device__ __forceinline__ void copy_rows(Swizzled<padded_width> to, int to_row,
   static_assert(at_once % 8 == 0);
   const int begin = threadIdx.x / chunks, chunk = threadIdx.x % chunks;
   const int inside = 8 * chunk < width ? rows - first : 0;
-  const T* from = source.rows + static_cast<std::int64_t>(first + begin) * source.stride + 8 * chunk;
-  const std::int64_t step = static_cast<std::int64_t>(source.stride) * at_once;
+  const unsigned pitch = 2 * static_cast<unsigned>(source.stride);  // at most 2^31: products of 32 bits suffice
+  const char* from =
+      reinterpret_cast<const char*>(source.rows + 8 * chunk) + std::uint64_t(unsigned(first + begin)) * pitch;
+  const std::uint64_t step = std::uint64_t(pitch) * at_once;
   std::uint32_t target = to.at(to_row + begin, chunk);
 #pragma unroll
   for (int i = 0; i < max_copies<padded_width, threads>; ++i) {
@@ -152,17 +154,21 @@ __device__ __forceinline__ void small_scores(float (&sums)[blocks][4], Lane<widt
   }
 }
 
-// Level 0: sums[parity] += left(even or odd tokens of 32) · right(tokens)ᵀ, or = if they are `fresh`. The lanes: of the
-// left operand's even and odd tokens (row 2 · left_row() + parity of the warp's), and of the right operand's first two
-// blocks.
-template <class T, bool fresh, int width, int blocks>
-__device__ __forceinline__ void fine_scores(float (&sums)[2][blocks][4], const Lane<width> (&left)[2],
-                                            Lane<width> right) {
+// Level 0: sums[parity] += left(even or odd tokens of 32) · right(tokens)ᵀ, or = if they are `fresh`. left(k, parity, a)
+// gives the fragment of step k; the lane is of the right operand's first two blocks. also(k): what else is to be issued
+// with step k.
+struct Nothing {
+  __device__ __forceinline__ void operator()(int) const {}
+};
+template <class T, bool fresh, int width, int blocks, class Left, class Also = Nothing>
+__device__ __forceinline__ void fine_scores(float (&sums)[2][blocks][4], const Left& left, Lane<width> right,
+                                            const Also& also = {}) {
 #pragma unroll
   for (int k = 0; k < width / 16; ++k) {
+    also(k);
     std::uint32_t a[2][4];
 #pragma unroll
-    for (int parity = 0; parity < 2; ++parity) load_matrices(a[parity], left[parity].at(0, 2 * k));
+    for (int parity = 0; parity < 2; ++parity) left(k, parity, a[parity]);
 #pragma unroll
     for (int n = 0; n < blocks; n += 2) {
       std::uint32_t b[4];
@@ -175,6 +181,35 @@ __device__ __forceinline__ void fine_scores(float (&sums)[2][blocks][4], const L
     }
   }
 }
+// Its left operand: the warp's 32 rows of an array from `first` on, read anew for each product,
+template <int width>
+struct ReadRows {
+  Lane<width> lanes[2];
+
+  __device__ __forceinline__ ReadRows(Swizzled<width> array, int first)
+      : lanes{{array, first + 2 * left_row(), left_chunk()}, {array, first + 2 * left_row() + 1, left_chunk()}} {}
+  __device__ __forceinline__ void operator()(int k, int parity, std::uint32_t (&a)[4]) const {
+    load_matrices(a, lanes[parity].at(0, 2 * k));
+  }
+};
+// or with the fragments of the first `kept` steps in registers.
+template <int width, int kept>
+struct KeptRows {
+  ReadRows<width> read;
+  std::uint32_t fragments[kept > 0 ? kept : 1][2][4];
+
+  __device__ __forceinline__ KeptRows(Swizzled<width> array, int first) : read(array, first) {
+#pragma unroll
+    for (int k = 0; k < kept; ++k)
+#pragma unroll
+      for (int parity = 0; parity < 2; ++parity) read(k, parity, fragments[k][parity]);
+  }
+  __device__ __forceinline__ void operator()(int k, int parity, std::uint32_t (&a)[4]) const {
+    if (k >= kept) return read(k, parity, a);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = fragments[k][parity][i];
+  }
+};
 
 // The coarse score of fine block n, for the fragment's row half (0: row r, 1: row r + 8).
 template <int blocks>

@@ -3,7 +3,7 @@
 
 #include "../backward_common.h"
 #include "../families.h"
-#include "backward.h"
+#include "backward_deep.h"
 #include "backward_finish.h"
 #include "tensor_map.h"
 
@@ -20,6 +20,7 @@ struct Tiling {
   std::int64_t query_tiles;
   std::int64_t key_tiles;
   bool coarse;
+  bool deep;
 };
 
 Tiling tiling(const AttentionBackward& problem) {
@@ -30,6 +31,7 @@ Tiling tiling(const AttentionBackward& problem) {
   t.query_tiles = padded_length(problem.length) / backward_queries;
   t.key_tiles = padded_length(problem.length) / backward_keys;
   t.coarse = problem.levels > 1;
+  t.deep = problem.levels > 3;
   return t;
 }
 
@@ -50,8 +52,8 @@ WorkspaceLayout workspace_layout(const AttentionBackward& problem, const Device&
   layout.lse = place(t.sequences * padded_length(problem.length));
   layout.delta = place(t.sequences * padded_length(problem.length));
   layout.partials = place(t.sequences * t.query_tiles * t.panels * problem.levels);
-  layout.query_sums = place(t.sequences * t.query_tiles * t.panels * query_sums_size(t.columns, t.coarse));
-  layout.key_sums = place(t.panels == 2 && t.coarse ? t.sequences * t.key_tiles * t.panels * key_sums_size : 0);
+  layout.query_sums = place(t.sequences * t.query_tiles * t.panels * query_sums_size(t.columns, t.coarse, t.deep));
+  layout.key_sums = place(t.panels == 2 && t.coarse ? t.sequences * t.key_tiles * t.panels * key_sums_size(t.deep) : 0);
   layout.turns = place(device.deterministic ? t.sequences * t.query_tiles * 2 : 0);
   layout.end = end;
   return layout;
@@ -86,7 +88,7 @@ void make_maps(const AttentionBackward& problem, BackwardParameters& p) {
   if (problem.levels == 1) return;
   remainder_maps(problem, p.q1, problem.q[1], rows1, 16);
   remainder_maps(problem, p.k1, problem.k[1], rows1, 8);
-  const int last = problem.levels - 1;  // if that is not 2, its maps are only read outside of the array
+  const int last = std::min(problem.levels - 1, 2);  // if that is not 2, its maps are only read outside of the array
   p.q2 = remainder_map(problem, problem.q[last], last == 2 ? rows2 : rows1, 16, 1, 0);
   p.k2 = remainder_map(problem, problem.k[last], last == 2 ? rows2 : rows1, 32, 1, 0);
 }
@@ -98,22 +100,24 @@ int causal_group(const AttentionBackward& problem) {
   return static_cast<int>(std::clamp<std::int64_t>((std::int64_t{24} << 20) / bytes, 1, problem.batch * problem.heads));
 }
 
-template <class T, bool coarse>
+template <class T, bool coarse, bool deep>
 void start_backward(const BackwardParameters& parameters, const Device& device) {
   if (parameters.width <= 32)
-    start_backward_narrow<T, 32, coarse>(parameters, device);
+    start_backward_narrow<T, 32, coarse, deep>(parameters, device);
   else if (parameters.width <= 64)
-    start_backward_narrow<T, 64, coarse>(parameters, device);
+    start_backward_narrow<T, 64, coarse, deep>(parameters, device);
   else
-    start_backward_wide<T, coarse>(parameters, device);
+    start_backward_wide<T, coarse, deep>(parameters, device);
 }
 
 template <class T>
 void start_backward(const BackwardParameters& parameters, const Device& device) {
-  if (parameters.levels > 1)
-    start_backward<T, true>(parameters, device);
+  if (parameters.levels > 3)
+    start_backward<T, true, true>(parameters, device);
+  else if (parameters.levels > 1)
+    start_backward<T, true, false>(parameters, device);
   else
-    start_backward<T, false>(parameters, device);
+    start_backward<T, false, false>(parameters, device);
 }
 
 bool can_map_all(const AttentionBackward& problem) {
@@ -130,7 +134,8 @@ bool can_map_all(const AttentionBackward& problem) {
 bool can_run_backward(const AttentionBackward& problem, const Device& device) {
   if (device.capability != 90 || (problem.element != Element::bfloat16 && problem.element != Element::float16))
     return false;
-  if (problem.levels < 1 || problem.levels > 3 || problem.width != problem.value_width) return false;
+  if (problem.levels < 1 || problem.levels > (problem.width <= 64 ? deep_narrow_levels : max_levels)) return false;
+  if (problem.width != problem.value_width) return false;
   if (problem.width < 8 || problem.width > 128 || problem.width % 8 != 0) return false;
   if (problem.batch < 1 || problem.heads < 1 || problem.length < 1 || problem.length > 1 << 29) return false;
   if (problem.batch > largest_count || problem.heads > largest_count) return false;
@@ -160,6 +165,10 @@ void backward(const AttentionBackward& problem, const Device& device, void* work
   p.weights = static_cast<const float*>(problem.weights);
   p.lengths = problem.lengths;
   for (int level = 0; level < problem.levels; ++level) p.grad_k[level] = problem.grad_k[level];
+  for (int level = 3; level < problem.levels; ++level) {
+    p.deep_q[level - 3] = problem.q[level];
+    p.deep_k[level - 3] = problem.k[level];
+  }
   p.grad_v = problem.grad_v;
   p.scale = static_cast<float>(problem.scale);
   p.batch = static_cast<int>(problem.batch);

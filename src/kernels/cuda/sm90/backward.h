@@ -18,6 +18,7 @@
 #pragma once
 
 #include "../launch.h"
+#include "deep.h"
 #include "hkt/kernels.h"
 #include "hopper.h"
 
@@ -26,10 +27,13 @@ namespace hkt::kernels::cuda::sm90 {
 inline constexpr int backward_keys = 128;
 inline constexpr int backward_queries = 64;
 
-// Sums for the gradients of a tile of queries, of `width` columns: those of level 0, then of levels 1 and 2.
-constexpr int query_sums_size(int width, bool coarse) { return (coarse ? 64 + 32 + 16 : 64) * width; }
-// Sums for the gradients of the coarse keys of a tile, of 64 columns.
-inline constexpr int key_sums_size = (64 + 32) * 64;
+// Sums for the gradients of a tile of queries, of `width` columns: those of level 0, then of levels 1 and 2, and in
+// natural order those of coarser ones.
+constexpr int query_sums_size(int width, bool coarse, bool deep = false) {
+  return (deep ? 64 + 32 + 16 + first_deep_row(8, max_levels) : coarse ? 64 + 32 + 16 : 64) * width;
+}
+// Sums for the gradients of the coarse keys of a tile, of 64 columns; those of levels from 3 on in natural order.
+constexpr int key_sums_size(bool deep) { return (64 + 32 + (deep ? first_deep_row(16, max_levels) : 0)) * 64; }
 
 struct BackwardParameters {
   CUtensorMap q0[4], grad_out[4], k0[4], v[4];  // one for each remainder of a row's number
@@ -42,7 +46,7 @@ struct BackwardParameters {
   int* turns;          // [batch, heads, query_tiles, 2], whose turn it is to add to query_sums; null: everybody's
   const float* weights;
   const std::int64_t* lengths;
-  Array grad_k[3];
+  Array grad_k[max_levels];
   Array grad_v;
   float scale;
   int batch;
@@ -56,6 +60,9 @@ struct BackwardParameters {
   bool causal;
   bool rotate;      // blocks begin at different tiles of queries
   bool last_first;  // the last keys' blocks start first
+
+  Array deep_q[max_levels - 3];  // levels from 3 on
+  Array deep_k[max_levels - 3];
 };
 
 // ---- the work of a block ----
@@ -231,6 +238,16 @@ __device__ __forceinline__ void store_sums(std::uint32_t to, int threads, const 
     store_4(to + i * threads * 16, sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
 }
 
+// The same, added to what lies in global memory.
+template <int count>
+__device__ __forceinline__ void add_registers(float* to, int threads, const float (&sums)[count]) {
+#pragma unroll
+  for (int i = 0; i < count / 4; ++i)
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(to + i * threads * 4), "f"(sums[4 * i]),
+                 "f"(sums[4 * i + 1]), "f"(sums[4 * i + 2]), "f"(sums[4 * i + 3])
+                 : "memory");
+}
+
 // ---- products ----
 
 // Nothing is known of these any more: a product that starts from zero will write them.
@@ -291,8 +308,10 @@ __device__ __forceinline__ void start_sum(float (&sums)[count], const std::uint3
 // ones.
 inline constexpr int coarse_scores_bytes = 8 * 1024;
 
+// `deep`, if there is one, has what coarser levels add to the thread's scores of level 2.
 __device__ __forceinline__ void store_coarse_scores(std::uint32_t to, const float (&level1)[16],
-                                                    const float (&level2)[8], float c1, float c2) {
+                                                    const float (&level2)[8], float c1, float c2,
+                                                    const float* deep = nullptr) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
 #pragma unroll
@@ -301,8 +320,11 @@ __device__ __forceinline__ void store_coarse_scores(std::uint32_t to, const floa
 #pragma unroll
       for (int v = 0; v < 2; ++v) {
 #pragma unroll
-        for (int e = 0; e < 2; ++e)
-          x[2 * v + e] = fmaf(c1, level1[4 * (2 * b + v) + 2 * h + e], c2 * level2[4 * v + 2 * h + e]);
+        for (int e = 0; e < 2; ++e) {
+          const float score = level2[4 * v + 2 * h + e];
+          x[2 * v + e] =
+              fmaf(c1, level1[4 * (2 * b + v) + 2 * h + e], deep != nullptr ? fmaf(c2, score, deep[v]) : c2 * score);
+        }
       }
       store_4(to + h * 1024 + b * 512, x[0], x[1], x[2], x[3]);
     }
@@ -377,18 +399,21 @@ __device__ __forceinline__ GradientPlaces gradient_places(std::uint32_t fine, st
                                                           std::uint32_t level2, int warp, int lane) {
   const int row = lane % 8, block = lane / 8;
   GradientPlaces places;
-  places.fine = fine + (16 * warp + 8 * (block % 2) + row) * 128 + ((2 * (block / 2)) ^ row) * 16;
+  places.fine = fine + (16 * warp + 8 * (block % 2) + row) * 128 + ((block / 2) ^ row) * 16;
   places.level1 = level1 + (8 * warp + row) * 64 + (block ^ (row / 2)) * 16;
   places.level2 = level2 + (8 * warp + row) * 32 + ((block % 2) ^ (row / 4)) * 16;
   return places;
 }
 
-// Packs gradients of scores, each made by gradient(index of the accumulator's element, index of the query's data), and
-// stores them and their sums.
-template <class T, bool coarse, class Gradient>
-__device__ __forceinline__ void store_gradients(std::uint32_t (&packed)[16], const GradientPlaces& places,
-                                                const Gradient& gradient) {
+// Gradients of a thread's scores, packed: of each, and sums of key pairs and query pairs, and query quads.
+struct Gradients {
+  std::uint32_t fine[16];
   std::uint32_t pairs[4], quads[2];
+};
+
+// Each made by gradient(index of the accumulator's element, index of the query's data).
+template <class T, bool coarse, class Gradient>
+__device__ __forceinline__ void make_gradients(Gradients& result, const Gradient& gradient) {
 #pragma unroll
   for (int v = 0; v < 2; ++v) {
     float quad[2];
@@ -401,23 +426,30 @@ __device__ __forceinline__ void store_gradients(std::uint32_t (&packed)[16], con
         float x[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) x[i] = gradient(4 * j + i, 8 * v + 4 * (i % 2) + a);
-        packed[2 * j] = pack<T>(x[0], x[1]);
-        packed[2 * j + 1] = pack<T>(x[2], x[3]);
+        result.fine[2 * j] = pack<T>(x[0], x[1]);
+        result.fine[2 * j + 1] = pack<T>(x[2], x[3]);
 #pragma unroll
         for (int e = 0; e < 2; ++e) pair[e] = a % 2 == 0 ? x[e] + x[2 + e] : pair[e] + (x[e] + x[2 + e]);
       }
-      const int j = 4 * b + v;
-      store_blocks(flip(places.fine, j * 16), packed[2 * j], packed[2 * j + 1], packed[2 * j + 4], packed[2 * j + 5]);
-      pairs[2 * b + v] = pack<T>(pair[0], pair[1]);
+      if constexpr (coarse) result.pairs[2 * b + v] = pack<T>(pair[0], pair[1]);
 #pragma unroll
       for (int e = 0; e < 2; ++e) quad[e] = b == 0 ? pair[e] : quad[e] + pair[e];
     }
-    quads[v] = pack<T>(quad[0], quad[1]);
+    if constexpr (coarse) result.quads[v] = pack<T>(quad[0], quad[1]);
   }
-  if constexpr (coarse) {
-    store_blocks(places.level1, pairs[0], pairs[1], pairs[2], pairs[3]);
-    store_blocks(places.level2, quads[0], quads[1]);
+}
+
+__device__ __forceinline__ void store_fine_gradients(const Gradients& gradients, const GradientPlaces& places) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {  // 16 queries; the same four registers are an operand of the product for keys
+    const std::uint32_t* four = gradients.fine + 4 * i;
+    store_blocks(flip(places.fine, i * 32), four[0], four[1], four[2], four[3]);
   }
+}
+__device__ __forceinline__ void store_coarse_gradients(const Gradients& gradients, const GradientPlaces& places) {
+  const std::uint32_t (&pairs)[4] = gradients.pairs;
+  store_blocks(places.level1, pairs[0], pairs[1], pairs[2], pairs[3]);
+  store_blocks(places.level2, gradients.quads[0], gradients.quads[1]);
 }
 
 // ---- results ----
@@ -458,16 +490,20 @@ __device__ __forceinline__ int turn(const BackwardParameters& p, const BackwardW
 __device__ __forceinline__ int* turn_of(const BackwardParameters& p, const BackwardWork& work, int tile, int which) {
   return p.turns + 2 * (static_cast<std::int64_t>(work.sequence) * p.query_tiles + tile) + which;
 }
+// Between the copy engine's additions and the turns. Without `.global` it would also wait, as a fence of all memory for
+// the whole GPU does.
+__device__ __forceinline__ void fence_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
 __device__ __forceinline__ void wait_turn(const int* turn, int mine) {
   int now;
   do {
     asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
   } while (now != mine);
-  asm volatile("fence.proxy.async;" ::: "memory");  // the sums may be the copy engine's
+  fence_async_global();
 }
+// All additions are complete and known to the calling thread.
 __device__ __forceinline__ void pass_turn(int* turn) {
-  asm volatile("fence.proxy.async;" ::: "memory");
-  __threadfence();
+  fence_async_global();
   asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(turn) : "memory");
 }
 
@@ -489,9 +525,9 @@ __device__ __forceinline__ void wait_stores_read_but() {
 
 // ---- starts; each .cu file has some of the kernels ----
 
-template <class T, int width, bool coarse>
+template <class T, int width, bool coarse, bool deep>
 void start_backward_narrow(const BackwardParameters& parameters, const Device& device);
-template <class T, bool coarse>
+template <class T, bool coarse, bool deep>
 void start_backward_wide(const BackwardParameters& parameters, const Device& device);
 
 }  // namespace hkt::kernels::cuda::sm90

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "backward.h"
+#include "backward_deep.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
@@ -56,7 +57,11 @@ struct BackwardWideLayout {
   static constexpr int empty_gradients = full_gradients + 2 * 8;
   static constexpr int end = empty_gradients + 2 * 8;
   static constexpr int bytes = end + 1024;  // the start is rounded up
-  static_assert(bytes <= 227 * 1024);
+
+  // Levels from 3 on: gradients of the scores of level 3, of two steps.
+  static constexpr int deep_gradients = (end + 15) / 16 * 16;
+  static constexpr int deep_bytes = deep_gradients + 2 * level_3_gradients_bytes + 1024;
+  static_assert(deep_bytes <= 227 * 1024);
 };
 
 // A warp: keys or values of level 0, then queries or output gradients with their data of rows, step by step.
@@ -102,15 +107,15 @@ __device__ __forceinline__ void backward_wide_load_coarse(const BackwardParamete
   }
 }
 
-template <bool coarse>
+template <bool coarse, bool deep>
 __device__ __forceinline__ float* backward_wide_query_sums(const BackwardParameters& p, const BackwardWork& work,
                                                            int tile) {
   const std::int64_t index = static_cast<std::int64_t>(work.sequence) * p.query_tiles + tile;
-  return p.query_sums + index * 2 * query_sums_size(64, coarse);
+  return p.query_sums + index * 2 * query_sums_size(64, coarse, deep);
 }
 
 // One thread: adds each step's sums for queries and gives the stage back.
-template <bool coarse>
+template <bool coarse, bool deep>
 __device__ __forceinline__ void backward_wide_add(const BackwardParameters& p, const BackwardWork& work,
                                                   std::uint32_t shared) {
   using Layout = BackwardWideLayout;
@@ -118,12 +123,12 @@ __device__ __forceinline__ void backward_wide_add(const BackwardParameters& p, c
 #pragma unroll 1
   for (int i = 0; i < work.steps; ++i) {
     const int tile = work.query_tile(i);
+    begin_turn(p, work, tile);
     barrier_wait(shared + Layout::full_sums + ring.stage * 8, ring.parity);
     const std::uint32_t from = shared + Layout::queries + ring.stage * Layout::query_stage;
-    float* to = backward_wide_query_sums<coarse>(p, work, tile);
-    begin_turn(p, work, tile);
+    float* to = backward_wide_query_sums<coarse, deep>(p, work, tile);
     add_floats(to, from, Layout::sum_panel);
-    add_floats(to + query_sums_size(64, coarse), from + Layout::sum_panel, Layout::sum_panel);
+    add_floats(to + query_sums_size(64, coarse, deep), from + Layout::sum_panel, Layout::sum_panel);
     commit_stores();
     wait_stores_read();
     barrier_arrive(shared + Layout::empty_queries + ring.stage * 8);
@@ -144,9 +149,9 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
   const std::uint64_t keys = descriptor<128>(shared + Layout::k0 + half * 64 * Layout::row);
   const std::uint64_t values = descriptor<128>(shared + Layout::v + half * 64 * Layout::row);
   const std::uint64_t key_columns = descriptor<128>(shared + Layout::k0 + half * Layout::key_panel);
-  const std::uint64_t fine = descriptor<128>(shared + Layout::fine);
   const GradientPlaces places =
       gradient_places(shared + Layout::fine, shared + Layout::level1, shared + Layout::level2, warp, lane);
+  const std::uint64_t fine = descriptor<128>(shared + Layout::fine);
   const float w0 = weight(p, work, 0);
   const float c0 = log2_e * w0;
   const bool padding = work.has_padding();
@@ -183,7 +188,7 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
     }
     products_wait<0>();
     pin(scores);
-    std::uint32_t packed[16];  // probabilities, then gradients of scores
+    std::uint32_t packed[16];  // probabilities
     const bool diagonal = p.causal && i < backward_keys / backward_queries;
     if (diagonal || padding)
       probabilities<T, true>(scores, packed, row_data, c0,
@@ -201,27 +206,33 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
     start_sum<T, Layout::row>(grad_v, packed, grad_out);
     products_commit();
     load_rows(row_data, rows + Layout::delta);
-    products_wait<0>();
+    products_wait<1>();
     pin(scores);
-    pin(grad_v);
-    pin(packed);
-
-    if constexpr (coarse) barrier_wait(shared + Layout::empty_gradients + buffer * 8, parity ^ 1);
     const GradientPlaces at = {places.fine, places.level1 + buffer * Layout::level1_buffer,
                                places.level2 + buffer * Layout::level2_buffer};
-    store_gradients<T, coarse>(packed, at, [&](int element, int row) {
+    // While grad_v's product runs, which still reads the probabilities.
+    Gradients gradients;
+    make_gradients<T, coarse>(gradients, [&](int element, int row) {
       const float2 pair = unpack<T>(packed[element / 2]);
       return (element % 2 == 0 ? pair.x : pair.y) * (scores[element] - row_data[row]);
     });
+    if constexpr (coarse) {
+      products_wait<0>();
+      pin(grad_v);
+      pin(packed);
+      barrier_wait(shared + Layout::empty_gradients + buffer * 8, parity ^ 1);
+      store_coarse_gradients(gradients, at);
+    }
+    store_fine_gradients(gradients, at);
     fence_async();
     __syncwarp();
     if constexpr (coarse) {
       if (lane == 0) barrier_arrive(shared + Layout::full_gradients + buffer * 8);
     }
     pin(grad_k);
-    pin(packed);
+    pin(gradients.fine);
     products_begin();
-    start_sum<T, Layout::row>(grad_k, packed, queries);
+    start_sum<T, Layout::row>(grad_k, gradients.fine, queries);
     products_commit();
 
     named_sync(1, 256);  // the gradients of both warpgroups' scores are there
@@ -232,6 +243,8 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
       Product<T, 64, true, true>::run(scores, fine + k * 128, key_columns + k * Layout::row, k > 0);
     products_commit();
     products_wait<0>();
+    pin(grad_v);
+    pin(packed);
     pin(grad_k);
     pin(scores);
     named_sync(1, 256);  // both have done with them, and with this step's queries
@@ -249,18 +262,8 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
   }
 }
 
-// An accumulator added to what lies in global memory.
-template <int count>
-__device__ __forceinline__ void add_registers(float* to, const float (&sums)[count]) {
-#pragma unroll
-  for (int i = 0; i < count / 4; ++i)
-    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(to + i * 512), "f"(sums[4 * i]),
-                 "f"(sums[4 * i + 1]), "f"(sums[4 * i + 2]), "f"(sums[4 * i + 3])
-                 : "memory");
-}
-
 // A warpgroup: coarse scores, sums for coarse queries and keys, whose rows are columns of the model.
-template <class T>
+template <class T, bool deep>
 __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p, const BackwardWork& work,
                                                      std::uint32_t shared) {
   using Layout = BackwardWideLayout;
@@ -272,14 +275,15 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
   const std::uint64_t level2 = descriptor<32>(shared + Layout::level2);
   // Of each pair of warps, whose rows belong to the same eight keys of level 2, the even one's; the odd one's are next.
   const std::uint64_t every_second = with_stride(level2, 512);
-  float* const key_sums = p.key_sums +
-                          (static_cast<std::int64_t>(work.sequence) * p.key_tiles + work.key_tile) * 2 * key_sums_size +
-                          thread * 4;
+  float* const all_key_sums =
+      p.key_sums + (static_cast<std::int64_t>(work.sequence) * p.key_tiles + work.key_tile) * 2 * key_sums_size(deep);
+  float* const key_sums = all_key_sums + thread * 4;
   const float c1 = log2_e * weight(p, work, 1), c2 = log2_e * weight(p, work, 2);
 
   float sums1[16], sums2[8];  // scores, too
   release(sums1);
   release(sums2);
+  const std::uint32_t deep_gradients = shared + Layout::deep_gradients;
   barrier_wait(shared + Layout::full_keys, 0);
   BackwardRing<Layout::coarse_stages> ahead;
   const auto make_scores = [&](int i) {
@@ -287,6 +291,11 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
     const std::uint64_t q2 = q1 + Layout::q2 / 16;
     const std::uint32_t keys = shared + Layout::k2 + warp * 8 * Layout::row;
     std::uint32_t level_2_keys[8];  // of one panel
+    float deep_scores[2];
+    if constexpr (deep) {
+      read_deep_scores<T>(deep_scores, p, work, work.query_tile(i), warp, lane);
+      if (i + 1 < work.steps) expect_deep_queries(p, work, work.query_tile(i + 1), thread);
+    }
     load_level_2_keys<Layout::row, 64>(level_2_keys, keys, lane);
     barrier_wait(shared + Layout::full_coarse + ahead.stage * 8, ahead.parity);
     pin(sums1);
@@ -308,7 +317,8 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
     products_wait<0>();
     pin(sums1);
     pin(sums2);
-    store_coarse_scores(shared + Layout::scores + 2 * warp * 1024 + lane * 16, sums1, sums2, c1, c2);
+    store_coarse_scores(shared + Layout::scores + 2 * warp * 1024 + lane * 16, sums1, sums2, c1, c2,
+                        deep ? deep_scores : nullptr);
     __syncwarp();
     if (lane == 0) barrier_arrive(shared + Layout::full_scores);
     ahead.advance();
@@ -322,37 +332,7 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
     const int buffer = i % 2;
     const int tile = work.query_tile(i);
     barrier_wait(shared + Layout::full_gradients + buffer * 8, i / 2 % 2);
-    if (p.turns != nullptr) {  // the last step's turn ends here, where its additions are surely done
-      __threadfence();
-      named_sync(2, 128);
-      if (thread == 0) {
-        if (i > 0) pass_turn(turn_of(p, work, work.query_tile(i - 1), 1));
-        wait_turn(turn_of(p, work, tile, 1), turn(p, work, tile));
-      }
-      named_sync(2, 128);
-    }
-    float* query_sums = backward_wide_query_sums<true>(p, work, tile) + 64 * 64 + thread * 4;
-#pragma unroll 1
-    for (int panel = 0; panel < 2; ++panel) {
-      pin(sums1);
-      pin(sums2);
-      products_begin();
-#pragma unroll
-      for (int k = 0; k < 4; ++k)
-        Product<T, 32, true, true>::run(sums1, k1 + panel * (Layout::key1_panel / 16) + k * Layout::row,
-                                        level1 + buffer * (Layout::level1_buffer / 16) + k * 64, k > 0);
-#pragma unroll
-      for (int k = 0; k < 4; ++k)
-        Product<T, 16, true, true>::run(sums2, k2 + panel * (Layout::key2_panel / 16) + k * (Layout::row / 2),
-                                        level2 + buffer * (Layout::level2_buffer / 16) + k * 32, k > 0);
-      products_commit();
-      products_wait<0>();
-      pin(sums1);
-      pin(sums2);
-      add_registers(query_sums, sums1);
-      add_registers(query_sums + 32 * 64, sums2);
-      query_sums += query_sums_size(64, true);
-    }
+    // The sums for keys first: the next step waits for their first buffer, and only the one after it for the second.
     if (buffer == 1) {  // the number of steps is even
       const std::uint64_t first = coarse_queries + previous * (Layout::coarse_stage / 16);
       const std::uint64_t second = coarse_queries + stage * (Layout::coarse_stage / 16);
@@ -375,7 +355,7 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
           products_commit();
           products_wait<0>();
           pin(sums1);
-          add_registers(sums, sums1);
+          add_registers(sums, 128, sums1);
           sums += 32 * 64;
         }
         pin(sums1);
@@ -393,12 +373,60 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
         pin(sums1);
         if (panel == 1 && lane == 0) {
           barrier_arrive(shared + Layout::empty_gradients);
-          barrier_arrive(shared + Layout::empty_gradients + 8);
           barrier_arrive(shared + Layout::empty_coarse + previous * 8);
           barrier_arrive(shared + Layout::empty_coarse + stage * 8);
         }
-        add_registers(sums, sums1);
-        sums += 32 * 64;
+        add_registers(sums, 128, sums1);
+        sums += key_sums_size(deep) - 64 * 64;
+      }
+    }
+    if (p.turns != nullptr) {  // the last step's turn ends here, where its additions are surely done
+      __threadfence();
+      named_sync(2, 128);
+      if (thread == 0) {
+        if (i > 0) pass_turn(turn_of(p, work, work.query_tile(i - 1), 1));
+        wait_turn(turn_of(p, work, tile, 1), turn(p, work, tile));
+      }
+      named_sync(2, 128);
+    }
+    if constexpr (deep) {
+      named_sync(3, 128);  // all have done with the gradients of two steps ago
+      sum_deep_gradients<T, 4>(deep_gradients + buffer * level_3_gradients_bytes,
+                               shared + Layout::level2 + buffer * Layout::level2_buffer, warp, lane);
+      __syncwarp();  // all lanes have read the buffer before the warp gives it back
+    }
+    float* query_sums = backward_wide_query_sums<true, deep>(p, work, tile) + 64 * 64 + thread * 4;
+#pragma unroll 1
+    for (int panel = 0; panel < 2; ++panel) {
+      pin(sums1);
+      pin(sums2);
+      products_begin();
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        Product<T, 32, true, true>::run(sums1, k1 + panel * (Layout::key1_panel / 16) + k * Layout::row,
+                                        level1 + buffer * (Layout::level1_buffer / 16) + k * 64, k > 0);
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        Product<T, 16, true, true>::run(sums2, k2 + panel * (Layout::key2_panel / 16) + k * (Layout::row / 2),
+                                        level2 + buffer * (Layout::level2_buffer / 16) + k * 32, k > 0);
+      products_commit();
+      products_wait<0>();
+      pin(sums1);
+      pin(sums2);
+      if (buffer == 1 && panel == 1 && lane == 0) barrier_arrive(shared + Layout::empty_gradients + 8);
+      add_registers(query_sums, 128, sums1);
+      add_registers(query_sums + 32 * 64, 128, sums2);
+      query_sums += query_sums_size(64, true, deep);
+    }
+    if constexpr (deep) {  // from gradients of its own: the other warpgroups do not wait for it
+      named_sync(3, 128);  // these are there
+      add_deep_queries<T>(backward_wide_query_sums<true, true>(p, work, tile) +
+                              warp / 2 * query_sums_size(64, true, true) + 112 * 64 + warp % 2 * 32 + lane % 4 * 8,
+                          deep_gradients + buffer * level_3_gradients_bytes, p, work, warp, lane);
+      if (buffer == 1) {
+        const int tiles[2] = {work.query_tile(i - 1), tile};
+        add_deep_keys<T>(all_key_sums + warp / 2 * key_sums_size(true) + 96 * 64 + warp % 2 * 32 + lane % 4 * 8,
+                         deep_gradients, tiles, p, work, warp, lane);
       }
     }
     previous = stage;
@@ -415,7 +443,7 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
 template <bool coarse>
 inline constexpr int backward_wide_threads = coarse ? 512 : 384;
 
-template <class T, bool coarse>
+template <class T, bool coarse, bool deep>
 __global__ void __launch_bounds__(backward_wide_threads<coarse>, 1)
     backward_wide(const __grid_constant__ BackwardParameters p) {
   using Layout = BackwardWideLayout;
@@ -459,7 +487,7 @@ __global__ void __launch_bounds__(backward_wide_threads<coarse>, 1)
     if (warp == 1)
       backward_wide_load(p, work, shared, p.v, shared + Layout::v, p.grad_out, queries + Layout::grad_out, p.delta,
                          rows + Layout::delta, shared + Layout::full_grad_out);
-    if (threadIdx.x == 64) backward_wide_add<coarse>(p, work, shared);
+    if (threadIdx.x == 64) backward_wide_add<coarse, deep>(p, work, shared);
     if constexpr (coarse) {
       if (warp == 3) backward_wide_load_coarse(p, work, shared);
     }
@@ -468,15 +496,15 @@ __global__ void __launch_bounds__(backward_wide_threads<coarse>, 1)
     backward_wide_fine<T, coarse>(p, work, shared, warpgroup - 1);
   } else if constexpr (coarse) {
     fewer_registers<72>();
-    backward_wide_coarse<T>(p, work, shared);
+    backward_wide_coarse<T, deep>(p, work, shared);
   }
 }
 
-template <class T, bool coarse>
+template <class T, bool coarse, bool deep>
 void start_backward_wide(const BackwardParameters& parameters, const Device& device) {
   const unsigned blocks = static_cast<unsigned>(parameters.batch) * parameters.heads * parameters.key_tiles;
-  launch(backward_wide<T, coarse>, blocks, backward_wide_threads<coarse>, BackwardWideLayout::bytes, device.stream,
-         parameters);
+  launch(backward_wide<T, coarse, deep>, blocks, backward_wide_threads<coarse>,
+         deep ? BackwardWideLayout::deep_bytes : BackwardWideLayout::bytes, device.stream, parameters);
 }
 
 }  // namespace hkt::kernels::cuda::sm90

@@ -5,13 +5,15 @@
 #pragma once
 
 #include "backward.h"
+#include "backward_deep.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
 // Where things lie in shared memory. Rows of tiles are `row` bytes, swizzled by as much.
-template <int width>
+template <int width, bool deep>
 struct BackwardNarrowLayout {
   static constexpr int stages = 3;
+  static constexpr int coarse_stages = deep && width == 64 && deep_narrow_levels > 5 ? 2 : 3;
   static constexpr int row = 2 * width;
   static constexpr int k0 = 0;
   static constexpr int v = k0 + 128 * row;
@@ -27,7 +29,7 @@ struct BackwardNarrowLayout {
 
   // Gradients of scores, two buffers each.
   static constexpr int fine_buffer = 128 * 128, level1_buffer = 64 * 64, level2_buffer = 64 * 32;
-  static constexpr int fine = coarse + stages * coarse_stage;
+  static constexpr int fine = coarse + coarse_stages * coarse_stage;
   static constexpr int level1 = fine + 2 * fine_buffer;
   static constexpr int level2 = level1 + 2 * level1_buffer;
 
@@ -36,8 +38,19 @@ struct BackwardNarrowLayout {
   static constexpr int sums = scores + 2 * coarse_scores_bytes;
   static constexpr int coarse_sums = sums + 2 * sums_buffer;
   static constexpr int coarse_sums_bytes = (32 + 16) * width * 4;
-  static constexpr int sums2 = 32 * width * 4;                  // in the coarse ones
-  static constexpr int rows = coarse_sums + coarse_sums_bytes;  // stages of lse and delta
+  static constexpr int sums2 = 32 * width * 4;  // in the coarse ones
+
+  // Levels from 3 on: sums for queries, after the other coarse ones; gradients of scores; rows of keys, and of queries
+  // in two stages.
+  static constexpr int deep_key_rows = deep ? first_deep_row(16, deep_narrow_levels) : 0;
+  static constexpr int deep_query_rows = deep ? first_deep_row(8, deep_narrow_levels) : 0;
+  static constexpr int deep_sums = coarse_sums + coarse_sums_bytes;
+  static constexpr int deep_gradients = deep_sums + deep_query_rows * width * 4;
+  static constexpr int deep_keys = deep_gradients + (deep ? deep_gradients_bytes : 0);
+  static constexpr int deep_queries = deep_keys + deep_key_rows * row;
+  static constexpr int deep_stage = deep_query_rows * row;
+
+  static constexpr int rows = deep_queries + 2 * deep_stage;  // stages of lse and delta
   static constexpr int delta = 256;
   static constexpr int row_stage = 512;
 
@@ -45,8 +58,8 @@ struct BackwardNarrowLayout {
   static constexpr int full_queries = full_keys + 8;
   static constexpr int empty_queries = full_queries + stages * 8;
   static constexpr int full_coarse = empty_queries + stages * 8;
-  static constexpr int empty_coarse = full_coarse + stages * 8;
-  static constexpr int full_scores = empty_coarse + stages * 8;
+  static constexpr int empty_coarse = full_coarse + coarse_stages * 8;
+  static constexpr int full_scores = empty_coarse + coarse_stages * 8;
   static constexpr int empty_scores = full_scores + 2 * 8;
   static constexpr int full_gradients = empty_scores + 2 * 8;
   static constexpr int empty_gradients = full_gradients + 2 * 8;
@@ -56,16 +69,17 @@ struct BackwardNarrowLayout {
   static constexpr int empty_coarse_sums = full_coarse_sums + 8;
   static constexpr int end = empty_coarse_sums + 8;
   static constexpr int bytes = end + 1024;  // the start is rounded up
+  static_assert(bytes <= 227 * 1024);
   static_assert(queries % 1024 == 0 && coarse % 1024 == 0 && fine % 1024 == 0 && coarse_stage % (8 * row) == 0);
 };
 
 // A warp: keys or values of level 0, then queries or output gradients with their data of rows, step by step.
-template <int width>
+template <int width, bool deep>
 __device__ __forceinline__ void backward_narrow_load(const BackwardParameters& p, const BackwardWork& work,
                                                      std::uint32_t shared, const CUtensorMap (&key_maps)[4],
                                                      std::uint32_t keys, const CUtensorMap (&query_maps)[4],
                                                      std::uint32_t queries, const float* row_data, std::uint32_t rows) {
-  using Layout = BackwardNarrowLayout<width>;
+  using Layout = BackwardNarrowLayout<width, deep>;
   const int lane = threadIdx.x % 32;
   expect_bytes(shared + Layout::full_keys, 128 * Layout::row, lane);
   load_keys<Layout::row, 1>(keys, key_maps, shared + Layout::full_keys, work, lane);
@@ -84,14 +98,14 @@ __device__ __forceinline__ void backward_narrow_load(const BackwardParameters& p
 }
 
 // A warp: the same for coarse levels.
-template <int width>
+template <int width, bool deep>
 __device__ __forceinline__ void backward_narrow_load_coarse(const BackwardParameters& p, const BackwardWork& work,
                                                             std::uint32_t shared) {
-  using Layout = BackwardNarrowLayout<width>;
+  using Layout = BackwardNarrowLayout<width, deep>;
   const int lane = threadIdx.x % 32;
   expect_bytes(shared + Layout::full_keys, 96 * Layout::row, lane);
   load_coarse_keys<Layout::row, 1>(shared + Layout::k1, shared + Layout::k2, p, shared + Layout::full_keys, work, lane);
-  BackwardRing<Layout::stages> ring;
+  BackwardRing<Layout::coarse_stages> ring;
 #pragma unroll 1
   for (int i = 0; i < work.steps; ++i) {
     const std::uint32_t full = shared + Layout::full_coarse + ring.stage * 8;
@@ -103,41 +117,51 @@ __device__ __forceinline__ void backward_narrow_load_coarse(const BackwardParame
   }
 }
 
-// One thread: adds each step's sums for queries.
-template <int width, bool coarse>
+// One thread: adds each step's sums for queries; of the coarse ones those that their warpgroup does not add itself.
+// With one level two threads take the steps by turns, because a step is short beside what a fixed order of additions
+// needs between two of them.
+template <int width, bool coarse, bool deep>
 __device__ __forceinline__ void backward_narrow_add(const BackwardParameters& p, const BackwardWork& work,
-                                                    std::uint32_t shared) {
-  using Layout = BackwardNarrowLayout<width>;
-  constexpr int size = query_sums_size(width, coarse);
+                                                    std::uint32_t shared, int first) {
+  using Layout = BackwardNarrowLayout<width, deep>;
+  constexpr int size = query_sums_size(width, coarse, deep);
   float* const query_sums = p.query_sums + static_cast<std::int64_t>(work.sequence) * p.query_tiles * size;
 #pragma unroll 1
-  for (int i = 0; i < work.steps; ++i) {
+  for (int i = first; i < work.steps; i += coarse ? 1 : 2) {
     const int buffer = i % 2, parity = i / 2 % 2;
     const int tile = work.query_tile(i);
     float* const to = query_sums + static_cast<std::int64_t>(tile) * size;
-    if constexpr (coarse) {
+    begin_turn(p, work, tile);
+    const bool ordered = p.turns != nullptr;
+    if (coarse && (ordered || deep)) {
+      const int skipped = ordered ? 0 : Layout::coarse_sums_bytes;
+      const int deep_bytes = deep ? first_deep_row(8, p.levels) * width * 4 : 0;
       barrier_wait(shared + Layout::full_coarse_sums, i % 2);
-      begin_turn(p, work, tile);
-      add_floats(to + 64 * width, shared + Layout::coarse_sums, Layout::coarse_sums_bytes);
+      add_floats(to + 64 * width + skipped / 4, shared + Layout::coarse_sums + skipped,
+                 Layout::coarse_sums_bytes - skipped + deep_bytes);
       commit_stores();
     }
     barrier_wait(shared + Layout::full_sums + buffer * 8, parity);
-    if constexpr (!coarse) begin_turn(p, work, tile);
     add_floats(to, shared + Layout::sums + buffer * Layout::sums_buffer, Layout::sums_buffer);
     commit_stores();
-    wait_stores_read_but<1>();  // the coarse sums, and those of level 0 of the step before
-    if constexpr (coarse) barrier_arrive(shared + Layout::empty_coarse_sums);
-    if (i > 0) barrier_arrive(shared + Layout::empty_sums + (buffer ^ 1) * 8);
+    if constexpr (coarse) {
+      wait_stores_read_but<1>();  // the coarse sums, and those of level 0 of the step before
+      barrier_arrive(shared + Layout::empty_coarse_sums);
+      if (i > 0) barrier_arrive(shared + Layout::empty_sums + (buffer ^ 1) * 8);
+    } else {
+      wait_stores_read();
+      barrier_arrive(shared + Layout::empty_sums + buffer * 8);
+    }
     end_turn(p, work, tile);
   }
   wait_stores();
 }
 
 // A warpgroup: 64 keys.
-template <class T, int width, bool coarse>
+template <class T, int width, bool coarse, bool deep>
 __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p, const BackwardWork& work,
                                                      std::uint32_t shared, int half) {
-  using Layout = BackwardNarrowLayout<width>;
+  using Layout = BackwardNarrowLayout<width, deep>;
   constexpr int swizzle = Layout::row;
   const int lane = threadIdx.x % 32, r = lane / 4, c = lane % 4;
   const int warp = 4 * half + threadIdx.x % 128 / 32;
@@ -207,13 +231,15 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
     load_rows(delta, first_rows + ring.stage * Layout::row_stage + Layout::delta);
     products_wait<1>();
     pin(grad_p);
-    barrier_wait(shared + Layout::empty_gradients + buffer * 8, parity ^ 1);
-    std::uint32_t gradients[16];
+    Gradients gradients;
     const GradientPlaces at = {places.fine + buffer * Layout::fine_buffer,
                                places.level1 + buffer * Layout::level1_buffer,
                                places.level2 + buffer * Layout::level2_buffer};
-    store_gradients<T, coarse>(gradients, at,
-                               [&](int element, int row) { return scores[element] * (grad_p[element] - delta[row]); });
+    make_gradients<T, coarse>(gradients,
+                              [&](int element, int row) { return scores[element] * (grad_p[element] - delta[row]); });
+    barrier_wait(shared + Layout::empty_gradients + buffer * 8, parity ^ 1);
+    store_fine_gradients(gradients, at);
+    if constexpr (coarse) store_coarse_gradients(gradients, at);
     fence_async();
     __syncwarp();
     if (lane == 0) barrier_arrive(shared + Layout::full_gradients + buffer * 8);
@@ -222,9 +248,9 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
     barrier_wait(shared + Layout::full_queries + next.stage * 8, next.parity);
     release(scores);
     pin(grad_k);
-    pin(gradients);
+    pin(gradients.fine);
     products_begin();
-    start_sum<T, Layout::row>(grad_k, gradients, queries);
+    start_sum<T, Layout::row>(grad_k, gradients.fine, queries);
     products_commit();
     start_product<T, width, 0, 0>(scores, keys, first_queries + next.stage * (Layout::query_stage / 16));
     products_commit();
@@ -246,10 +272,10 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
 
 // A warpgroup: coarse scores, gradients of coarse keys, sums for queries. Products that have columns of the model as
 // rows have 64 of them: a tile of 32 columns is met twice, and the second half of what they make is left.
-template <class T, int width, bool coarse>
+template <class T, int width, bool coarse, bool deep>
 __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters& p, const BackwardWork& work,
                                                        std::uint32_t shared) {
-  using Layout = BackwardNarrowLayout<width>;
+  using Layout = BackwardNarrowLayout<width, deep>;
   constexpr int swizzle = Layout::row;
   constexpr int sum_threads = 2 * width;  // that have a row of such a product
   const int thread = threadIdx.x % 128, lane = thread % 32, warp = thread / 32, r = lane / 4, c = lane % 4;
@@ -266,9 +292,27 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
   for (int i = 0; i < width / 2; ++i) grad_k1[i] = 0;
 #pragma unroll
   for (int i = 0; i < 16; ++i) grad_k2[i] = 0;
+  // Levels from 3 on: rows of queries are copied two steps ahead, in two stages.
+  const bool has_deep_columns = 16 * warp < width;
+  const DeepPlaces deep_places = {shared + Layout::deep_keys, shared + Layout::deep_gradients,
+                                  shared + Layout::deep_sums};
+  DeepKeySums deep_sums;
+  const auto copy_queries = [&](int i) {
+    if (i < work.steps)
+      copy_deep_queries<width>(shared + Layout::deep_queries + i % 2 * Layout::deep_stage, p, work, work.query_tile(i),
+                               thread);
+    commit_copies();
+  };
+  if constexpr (deep) {
+    clear(deep_sums);
+    if (thread == 0) store_4(deep_places.gradients + deep_zero_row * 16, 0, 0, 0, 0);
+    copy_deep_keys<width>(deep_places.keys, p, work, thread);
+    copy_queries(0);
+    copy_queries(1);
+  }
   barrier_wait(shared + Layout::full_keys, 0);
 
-  BackwardRing<Layout::stages> ahead;
+  BackwardRing<Layout::coarse_stages> ahead;
   const auto make_scores = [&](int i) {
     const int buffer = i % 2, parity = i / 2 % 2;
     const std::uint64_t q1 = coarse_queries + ahead.stage * (Layout::coarse_stage / 16);
@@ -283,18 +327,25 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
     start_product<T, width, 0, 0>(level1, k1, q1);
     start_level_2<T>(level2, level_2_keys, q1 + Layout::q2 / 16, false);
     products_commit();
+    float deep_scores[2];
+    if constexpr (deep) {
+      wait_copies<0>();
+      named_sync(1, 128);  // the step's rows are there
+      add_deep_scores<T, width>(deep_scores, deep_places.keys,
+                                shared + Layout::deep_queries + i % 2 * Layout::deep_stage, p, work, warp, lane);
+    }
     barrier_wait(shared + Layout::empty_scores + buffer * 8, parity ^ 1);
     products_wait<0>();
     pin(level1);
     pin(level2);
     store_coarse_scores(shared + Layout::scores + buffer * coarse_scores_bytes + 2 * warp * 1024 + lane * 16, level1,
-                        level2, c1, c2);
+                        level2, c1, c2, deep ? deep_scores : nullptr);
     __syncwarp();
     if (lane == 0) barrier_arrive(shared + Layout::full_scores + buffer * 8);
     ahead.advance();
   };
 
-  BackwardRing<Layout::stages> ring;
+  BackwardRing<Layout::coarse_stages> ring;
 #pragma unroll 1
   for (int i = coarse ? -1 : 0; i < work.steps; ++i) {
     if constexpr (coarse) {
@@ -337,21 +388,49 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
     for (int k = 0; k < 8; ++k) Product<T, width, true, true>::run(sums0, fine + k * 128, k0 + k * Layout::row, k > 0);
     products_commit();
 
+    if constexpr (deep) {
+      sum_deep_gradients<T, max_levels>(deep_places.gradients, shared + Layout::level2 + buffer * Layout::level2_buffer,
+                                        warp, lane);
+      named_sync(1, 128);  // they are there
+    }
     if constexpr (coarse) {
-      barrier_wait(shared + Layout::empty_coarse_sums, i % 2 ^ 1);
       products_wait<1>();
       pin(sums1);
       pin(sums2);
       pin(grad_k1);
       pin(grad_k2);
       if (lane == 0) barrier_arrive(shared + Layout::empty_coarse + ring.stage * 8);
-      if (thread < sum_threads) {
-        store_sums(shared + Layout::coarse_sums + thread * 16, sum_threads, sums1);
-        store_sums(shared + Layout::coarse_sums + Layout::sums2 + thread * 16, sum_threads, sums2);
+      const bool ordered = p.turns != nullptr;
+      if (!ordered) {  // in any order: straight from registers
+        float* const to =
+            p.query_sums + query_sums_size(width, true, deep) *
+                               (static_cast<std::int64_t>(work.sequence) * p.query_tiles + work.query_tile(i));
+        if (thread < sum_threads) {
+          add_registers(to + 64 * width + thread * 4, sum_threads, sums1);
+          add_registers(to + 96 * width + thread * 4, sum_threads, sums2);
+        }
       }
-      fence_async();
-      __syncwarp();
-      if (lane == 0) barrier_arrive(shared + Layout::full_coarse_sums);
+      if (ordered || deep) {  // the rest through shared memory
+        barrier_wait(shared + Layout::empty_coarse_sums, i % 2 ^ 1);
+        if (ordered && thread < sum_threads) {
+          store_sums(shared + Layout::coarse_sums + thread * 16, sum_threads, sums1);
+          store_sums(shared + Layout::coarse_sums + Layout::sums2 + thread * 16, sum_threads, sums2);
+        }
+        if constexpr (deep) {
+          if (has_deep_columns) {
+            add_deep_keys<T, width>(deep_sums, deep_places.gradients,
+                                    shared + Layout::deep_queries + i % 2 * Layout::deep_stage, p.levels, warp, lane);
+            store_deep_queries<T, width>(deep_places, p.levels, warp, lane);
+          }
+        }
+        fence_async();
+        __syncwarp();
+        if (lane == 0) barrier_arrive(shared + Layout::full_coarse_sums);
+      }
+      if constexpr (deep) {
+        named_sync(1, 128);  // all have done with the step's rows and gradients
+        copy_queries(i + 2);
+      }
     }
     barrier_wait(shared + Layout::empty_sums + buffer * 8, parity ^ 1);
     products_wait<0>();
@@ -377,12 +456,15 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
       if (p.levels > 2 && column < p.width && row < level_rows(p, 2))
         row_of<T>(p.grad_k[2], work, row)[column] = T(w2 * grad_k2[i]);
     }
+    if constexpr (deep) {
+      if (has_deep_columns) write_deep_keys<T>(deep_sums, p, work, warp, lane);
+    }
   }
 }
 
-template <class T, int width, bool coarse>
+template <class T, int width, bool coarse, bool deep>
 __global__ void __launch_bounds__(512, 1) backward_narrow(const __grid_constant__ BackwardParameters p) {
-  using Layout = BackwardNarrowLayout<width>;
+  using Layout = BackwardNarrowLayout<width, deep>;
   extern __shared__ std::uint8_t memory[];
   const std::uint32_t shared = (shared_address(memory) + 1023) & ~1023u;
   const BackwardWork work = backward_work<1>(p);
@@ -396,6 +478,8 @@ __global__ void __launch_bounds__(512, 1) backward_narrow(const __grid_constant_
     for (int i = 0; i < Layout::stages; ++i) {
       barrier_init(shared + Layout::full_queries + i * 8, 2);
       barrier_init(shared + Layout::empty_queries + i * 8, 8);
+    }
+    for (int i = 0; i < Layout::coarse_stages; ++i) {
       barrier_init(shared + Layout::full_coarse + i * 8, 1);
       barrier_init(shared + Layout::empty_coarse + i * 8, 4);
     }
@@ -417,27 +501,32 @@ __global__ void __launch_bounds__(512, 1) backward_narrow(const __grid_constant_
     fewer_registers<24>();
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     const std::uint32_t queries = shared + Layout::queries, rows = shared + Layout::rows;
-    if (warp == 0) backward_narrow_load<width>(p, work, shared, p.k0, shared + Layout::k0, p.q0, queries, p.lse, rows);
+    if (warp == 0)
+      backward_narrow_load<width, deep>(p, work, shared, p.k0, shared + Layout::k0, p.q0, queries, p.lse, rows);
     if (warp == 1)
-      backward_narrow_load<width>(p, work, shared, p.v, shared + Layout::v, p.grad_out, queries + Layout::grad_out,
-                                  p.delta, rows + Layout::delta);
+      backward_narrow_load<width, deep>(p, work, shared, p.v, shared + Layout::v, p.grad_out,
+                                        queries + Layout::grad_out, p.delta, rows + Layout::delta);
     if constexpr (coarse) {
-      if (warp == 2) backward_narrow_load_coarse<width>(p, work, shared);
+      if (warp == 2) backward_narrow_load_coarse<width, deep>(p, work, shared);
     }
-    if (threadIdx.x == 96) backward_narrow_add<width, coarse>(p, work, shared);
+    if (threadIdx.x == 96) backward_narrow_add<width, coarse, deep>(p, work, shared, 0);
+    if constexpr (!coarse) {
+      if (threadIdx.x == 64) backward_narrow_add<width, coarse, deep>(p, work, shared, 1);
+    }
   } else if (warpgroup < 3) {
     more_registers<176>();
-    backward_narrow_fine<T, width, coarse>(p, work, shared, warpgroup - 1);
+    backward_narrow_fine<T, width, coarse, deep>(p, work, shared, warpgroup - 1);
   } else {
     more_registers<136>();
-    backward_narrow_coarse<T, width, coarse>(p, work, shared);
+    backward_narrow_coarse<T, width, coarse, deep>(p, work, shared);
   }
 }
 
-template <class T, int width, bool coarse>
+template <class T, int width, bool coarse, bool deep>
 void start_backward_narrow(const BackwardParameters& parameters, const Device& device) {
   const unsigned blocks = static_cast<unsigned>(parameters.batch) * parameters.heads * parameters.key_tiles;
-  launch(backward_narrow<T, width, coarse>, blocks, 512, BackwardNarrowLayout<width>::bytes, device.stream, parameters);
+  launch(backward_narrow<T, width, coarse, deep>, blocks, 512, BackwardNarrowLayout<width, deep>::bytes, device.stream,
+         parameters);
 }
 
 }  // namespace hkt::kernels::cuda::sm90

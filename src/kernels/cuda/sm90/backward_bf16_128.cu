@@ -3,7 +3,8 @@
 
 namespace hkt::kernels::cuda::sm90 {
 
-template void start_backward_wide<bfloat16, false>(const BackwardParameters&, const Device&);
-template void start_backward_wide<bfloat16, true>(const BackwardParameters&, const Device&);
+template void start_backward_wide<bfloat16, false, false>(const BackwardParameters&, const Device&);
+template void start_backward_wide<bfloat16, true, false>(const BackwardParameters&, const Device&);
+template void start_backward_wide<bfloat16, true, true>(const BackwardParameters&, const Device&);
 
 }  // namespace hkt::kernels::cuda::sm90

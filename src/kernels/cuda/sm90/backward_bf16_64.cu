@@ -3,9 +3,11 @@
 
 namespace hkt::kernels::cuda::sm90 {
 
-template void start_backward_narrow<bfloat16, 32, false>(const BackwardParameters&, const Device&);
-template void start_backward_narrow<bfloat16, 32, true>(const BackwardParameters&, const Device&);
-template void start_backward_narrow<bfloat16, 64, false>(const BackwardParameters&, const Device&);
-template void start_backward_narrow<bfloat16, 64, true>(const BackwardParameters&, const Device&);
+template void start_backward_narrow<bfloat16, 32, false, false>(const BackwardParameters&, const Device&);
+template void start_backward_narrow<bfloat16, 32, true, false>(const BackwardParameters&, const Device&);
+template void start_backward_narrow<bfloat16, 32, true, true>(const BackwardParameters&, const Device&);
+template void start_backward_narrow<bfloat16, 64, false, false>(const BackwardParameters&, const Device&);
+template void start_backward_narrow<bfloat16, 64, true, false>(const BackwardParameters&, const Device&);
+template void start_backward_narrow<bfloat16, 64, true, true>(const BackwardParameters&, const Device&);
 
 }  // namespace hkt::kernels::cuda::sm90

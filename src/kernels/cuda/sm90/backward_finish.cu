@@ -12,8 +12,8 @@ struct FinishParameters {
   const float* sums;
   float* partials;
   const float* weights;
-  Array inputs[3];  // what the weights' gradient multiplies the sums by
-  Array gradients[3];
+  Array inputs[max_levels];  // what the weights' gradient multiplies the sums by
+  Array gradients[max_levels];
   float scale;
   int heads;
   int length;
@@ -99,40 +99,55 @@ __device__ __forceinline__ float weight(const FinishParameters& p, const FinishW
   return p.scale * p.weights[std::int64_t(work.head) * p.levels + level];
 }
 
-template <class T, int columns, bool coarse>
+// The same of sums in natural order, which those of levels from 3 on are.
+__device__ __forceinline__ void read_natural(float (&values)[8], const float* sums, int first) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) values[i] = sums[spaced(first + i)];
+}
+
+template <class T, int columns, bool coarse, bool deep>
 __global__ void __launch_bounds__(finish_threads) query_gradients(const __grid_constant__ FinishParameters p) {
-  constexpr int size = query_sums_size(columns, coarse);
+  constexpr int size = query_sums_size(columns, coarse, deep);
+  constexpr int levels = deep ? max_levels : coarse ? 3 : 1;  // at most
   constexpr int chunks = columns / 8;
   __shared__ __align__(16) float sums[size + size / 512 * 4];
-  __shared__ float warp_sums[3][finish_threads / 32];
+  __shared__ float warp_sums[levels][finish_threads / 32];
   const FinishWork work = finish_work(p);
   fetch<size>(sums, p.sums);
-  float products[3] = {0, 0, 0};
+  float products[levels] = {};
 #pragma unroll
-  for (int level = 0; level < (coarse ? 3 : 1); ++level) {
+  for (int level = 0; level < levels; ++level) {
     if (level >= p.levels) break;
+    if (level == 7 && work.tile % 2 != 0) break;
     const int rows = (p.length + (1 << level) - 1) >> level;
-    const int places = backward_queries >> level;
+    const int places = level == 7 ? 1 : backward_queries >> level;
     const float factor = weight(p, work, level);
     for (int i = threadIdx.x; i < places * chunks; i += finish_threads) {
       const int place = i / chunks, chunk = i % chunks;
       // Backward.h says which row lies in which place.
-      const int row = work.tile * places + (level == 0   ? place % 16 * 4 + place / 16
-                                            : level == 1 ? place % 16 * 2 + place / 16
-                                                         : place);
+      const int row = ((work.tile * backward_queries) >> level) + (level == 0   ? place % 16 * 4 + place / 16
+                                                                   : level == 1 ? place % 16 * 2 + place / 16
+                                                                                : place);
       const int column = work.panel * columns + chunk * 8;
       if (row >= rows || column >= p.width) continue;
       float values[8];
       if (level == 0)
         read_row(values, sums, place, chunk);
-      else
+      else if (level < 3)
         read_column<columns>(values, sums, (level == 1 ? 64 : 96) * columns, place, chunk);
+      else
+        read_natural(values, sums, (112 + first_deep_row(8, level) + place) * columns + chunk * 8);
+      if (level == 7) {  // two tiles of queries share a row: the even one takes the sums of both
+        const float* next = p.sums + (std::int64_t(blockIdx.x) + p.panels) * size + (112 + 15) * columns + chunk * 8;
+#pragma unroll
+        for (int k = 0; k < 8; ++k) values[k] += next[k];
+      }
       write_chunk(chunk_of<T>(p.gradients[level], work, row, column), values, factor);
       products[level] += dot(chunk_of<const T>(p.inputs[level], work, row, column), values);
     }
   }
 #pragma unroll
-  for (int level = 0; level < (coarse ? 3 : 1); ++level) {
+  for (int level = 0; level < levels; ++level) {
     for (int lanes = 16; lanes > 0; lanes /= 2) products[level] += __shfl_xor_sync(~0u, products[level], lanes);
     if (threadIdx.x % 32 == 0) warp_sums[level][threadIdx.x / 32] = products[level];
   }
@@ -144,15 +159,16 @@ __global__ void __launch_bounds__(finish_threads) query_gradients(const __grid_c
   }
 }
 
-template <class T>
+template <class T, bool deep>
 __global__ void __launch_bounds__(finish_threads) key_gradients(const __grid_constant__ FinishParameters p) {
   constexpr int columns = 64;
   constexpr int chunks = columns / 8;
-  __shared__ __align__(16) float sums[key_sums_size + key_sums_size / 512 * 4];
+  constexpr int size = key_sums_size(deep);
+  __shared__ __align__(16) float sums[size + size / 512 * 4];
   const FinishWork work = finish_work(p);
-  fetch<key_sums_size>(sums, p.sums);
+  fetch<size>(sums, p.sums);
 #pragma unroll
-  for (int level = 1; level < 3; ++level) {
+  for (int level = 1; level < (deep ? max_levels : 3); ++level) {
     if (level >= p.levels) break;
     const int rows = (p.length + (1 << level) - 1) >> level;
     const int places = backward_keys >> level;
@@ -163,7 +179,10 @@ __global__ void __launch_bounds__(finish_threads) key_gradients(const __grid_con
       const int column = work.panel * columns + chunk * 8;
       if (row >= rows || column >= p.width) continue;
       float values[8];
-      read_column<columns>(values, sums, level == 1 ? 0 : 64 * columns, place, chunk);
+      if (level < 3)
+        read_column<columns>(values, sums, level == 1 ? 0 : 64 * columns, place, chunk);
+      else
+        read_natural(values, sums, (96 + first_deep_row(16, level) + place) * columns + chunk * 8);
       write_chunk(chunk_of<T>(p.gradients[level], work, row, column), values, factor);
     }
   }
@@ -187,7 +206,9 @@ unsigned finish_blocks(const AttentionBackward& problem, const FinishParameters&
 
 template <class T, int columns>
 void start_query_gradients(const AttentionBackward& problem, const Device& device, const FinishParameters& p) {
-  launch(p.levels > 1 ? query_gradients<T, columns, true> : query_gradients<T, columns, false>,
+  launch(p.levels > 3   ? query_gradients<T, columns, true, true>
+         : p.levels > 1 ? query_gradients<T, columns, true, false>
+                        : query_gradients<T, columns, false, false>,
          finish_blocks(problem, p), finish_threads, 0, device.stream, p);
 }
 
@@ -222,7 +243,9 @@ void finish_keys(const AttentionBackward& problem, const Device& device, const B
   p.sums = sums.keys;
   p.tiles = sums.key_tiles;
   for (int level = 1; level < problem.levels; ++level) p.gradients[level] = problem.grad_k[level];
-  launch(problem.element == Element::bfloat16 ? key_gradients<bfloat16> : key_gradients<float16>,
+  const bool is_bfloat16 = problem.element == Element::bfloat16;
+  launch(problem.levels > 3 ? (is_bfloat16 ? key_gradients<bfloat16, true> : key_gradients<float16, true>)
+                            : (is_bfloat16 ? key_gradients<bfloat16, false> : key_gradients<float16, false>),
          finish_blocks(problem, p), finish_threads, 0, device.stream, p);
 }
 

@@ -62,10 +62,14 @@ ForwardParameters make_parameters(const AttentionForward& problem) {
     p.k1 = problem.k[1];
     p.rows1 = static_cast<int>(rows1);
     // Two levels are three with a third that has no keys and weight 0; its queries may be any.
-    const int last = problem.levels - 1;
+    const int last = std::min(problem.levels - 1, 2);
     p.q2 = query_map(problem, problem.q[last], level_rows(problem.length, last), 0, 1);
     p.k2 = problem.k[last];
     p.rows2 = last == 2 ? static_cast<int>(level_rows(problem.length, 2)) : 0;
+  }
+  for (int level = 3; level < problem.levels; ++level) {
+    p.deep_q[level - 3] = problem.q[level];
+    p.deep_k[level - 3] = problem.k[level];
   }
   p.out = problem.out;
   p.weights = static_cast<const float*>(problem.weights);
@@ -88,8 +92,10 @@ template <class T, int width>
 void start_levels(const ForwardParameters& parameters, const Device& device) {
   if (parameters.levels == 1)
     start_forward<T, width, 1>(parameters, device);
-  else
+  else if (parameters.levels <= 3)
     start_forward<T, width, 3>(parameters, device);
+  else
+    start_forward<T, width, max_levels>(parameters, device);
 }
 
 template <class T>
@@ -109,10 +115,10 @@ void start_width(const ForwardParameters& parameters, const Device& device) {
 bool can_run_forward(const AttentionForward& problem, const Device& device) {
   // Four rows are needed for the four maps of the queries to have some.
   return device.capability == 90 && (problem.element == Element::bfloat16 || problem.element == Element::float16) &&
-         problem.levels >= 1 && problem.levels <= 3 && problem.width == problem.value_width && problem.width >= 8 &&
-         problem.width <= 128 && problem.width % 8 == 0 && problem.length >= 4 && problem.length <= max_items &&
-         problem.batch > 0 && problem.heads > 0 && problem.batch <= max_items / problem.heads &&
-         items(problem) <= max_items && can_map_all(problem);
+         problem.levels >= 1 && problem.levels <= max_levels && problem.width == problem.value_width &&
+         problem.width >= 8 && problem.width <= 128 && problem.width % 8 == 0 && problem.length >= 4 &&
+         problem.length <= max_items && problem.batch > 0 && problem.heads > 0 &&
+         problem.batch <= max_items / problem.heads && items(problem) <= max_items && can_map_all(problem);
 }
 
 void forward(const AttentionForward& problem, const Device& device) {

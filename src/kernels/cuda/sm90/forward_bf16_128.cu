@@ -14,5 +14,6 @@ void start_forward(const ForwardParameters& parameters, const Device& device) {
 
 template void start_forward<bfloat16, 128, 1>(const ForwardParameters& parameters, const Device& device);
 template void start_forward<bfloat16, 128, 3>(const ForwardParameters& parameters, const Device& device);
+template void start_forward<bfloat16, 128, max_levels>(const ForwardParameters& parameters, const Device& device);
 
 }  // namespace hkt::kernels::cuda::sm90

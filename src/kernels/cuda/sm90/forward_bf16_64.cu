@@ -14,5 +14,6 @@ void start_forward(const ForwardParameters& parameters, const Device& device) {
 
 template void start_forward<bfloat16, 64, 1>(const ForwardParameters& parameters, const Device& device);
 template void start_forward<bfloat16, 64, 3>(const ForwardParameters& parameters, const Device& device);
+template void start_forward<bfloat16, 64, max_levels>(const ForwardParameters& parameters, const Device& device);
 
 }  // namespace hkt::kernels::cuda::sm90

@@ -208,13 +208,16 @@ __device__ __forceinline__ void clear(RowState& rows) {
   }
 }
 
-// c1 · s1 + c2 · s2 of block j of level 1: of the thread's rows r and r + 8, two columns each.
-__device__ __forceinline__ float4 join_levels(const float (&s1)[32], const float (&s2)[16], float c1, float c2, int j) {
+// c1 · s1 + c2 · s2 of block j of level 1: of the thread's rows r and r + 8, two columns each. `deep`, if there is one, has
+// for each of the two rows what coarser levels add to the thread's score of level 2.
+__device__ __forceinline__ float4 join_levels(const float (&s1)[32], const float (&s2)[16], float c1, float c2, int j,
+                                              const float* deep = nullptr) {
   const bool second = threadIdx.x % 2 != 0;  // has the second column's score of level 2
   float joined[4];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const float mine = c2 * s2[j / 2 * 4 + 2 * r + j % 2];
+    const float score = s2[j / 2 * 4 + 2 * r + j % 2];
+    const float mine = deep != nullptr ? fmaf(c2, score, deep[r]) : c2 * score;
     const float other = __shfl_xor_sync(~0u, mine, 1);
     joined[2 * r] = fmaf(c1, s1[4 * j + 2 * r], second ? other : mine);
     joined[2 * r + 1] = fmaf(c1, s1[4 * j + 2 * r + 1], second ? mine : other);

@@ -39,13 +39,16 @@ struct ForwardParameters {
   int sequences;  // heads times batch
   int group;      // sequences of a group
   int items;
+
+  Array deep_q[max_levels - 3];  // levels from 3 on
+  Array deep_k[max_levels - 3];
 };
 
 // Query rows of an item of work.
 template <int width>
 inline constexpr int forward_rows = width == 128 ? 128 : 256;
 
-// Starts the kernel for elements T, widths up to `width` and one level or up to three.
+// Starts the kernel for elements T, widths up to `width` and one level, up to three or up to max_levels.
 template <class T, int width, int levels>
 void start_forward(const ForwardParameters& parameters, const Device& device);
 

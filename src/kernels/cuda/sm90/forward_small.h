@@ -4,13 +4,15 @@
 #pragma once
 
 #include "forward_common.h"
+#include "forward_deep.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
 // Where things lie in shared memory.
 template <int width, int levels>
 struct SmallLayout {
-  static constexpr int stages = 3;
+  static constexpr bool deep = levels > 3;
+  static constexpr int stages = deep && width == 64 ? 2 : 3;  // the third one's room is needed for the deep rows
   static constexpr int row = width * 2;
   static constexpr int block = 64 * row;  // one product's rows of queries
 
@@ -21,18 +23,22 @@ struct SmallLayout {
   static constexpr int keys = q2 + (levels > 1 ? 2 * block : 0);
   static constexpr int key1 = key_rows * row;  // in a stage of keys
   static constexpr int key2 = key1 + key_rows / 2 * row;
-  static constexpr int key_stage = levels > 1 ? key2 + key_rows / 4 * row : key1;
+  static constexpr int deep_sums = levels > 1 ? key2 + key_rows / 4 * row : key1;  // one tile for each consumer
+  static constexpr int key_stage = deep_sums + (deep ? 2 * deep_tile : 0);
 
   static constexpr int values = keys + stages * key_stage;
   static constexpr int value_stage = key_rows * row;
 
   // Coarse scores that a thread keeps here for its odd rows, in blocks of four. The first ones of eight stay in
-  // registers: all at width 32, and at 64 as many as there is room for.
-  static constexpr int kept_blocks = width == 64 ? 1 : 8;
+  // registers, as many as there is room for.
+  static constexpr int kept_blocks = width == 64 ? 1 : deep ? 6 : 8;
   static constexpr int coarse = values + stages * value_stage;
   static constexpr int coarse_block = 2 * 128 * 16;
 
-  static constexpr int full_q = coarse + (levels > 1 ? (8 - kept_blocks) * coarse_block : 0);  // barriers, of 8 bytes
+  static constexpr int deep_q = coarse + (levels > 1 ? (8 - kept_blocks) * coarse_block : 0);  // of each consumer
+  static constexpr int deep_k = deep_q + (deep ? 2 * deep_rows * row : 0);
+
+  static constexpr int full_q = deep_k + (deep ? deep_rows * row : 0);  // barriers, of 8 bytes
   static constexpr int empty_q = full_q + 2 * 8;
   static constexpr int full_k = empty_q + 2 * 8;
   static constexpr int empty_k = full_k + stages * 8;
@@ -40,6 +46,7 @@ struct SmallLayout {
   static constexpr int empty_v = full_v + stages * 8;
   static constexpr int end = empty_v + stages * 8;
   static constexpr int bytes = end + 1024;  // the start is rounded up
+  static_assert(bytes <= 227 * 1024);
 };
 
 inline constexpr int small_threads = 384;
@@ -111,10 +118,32 @@ __device__ __forceinline__ void small_load_queries(const ForwardParameters& p, s
   }
 }
 
-// copy_threads threads: keys of levels 1 and 2.
-template <int width>
+// copy_threads threads: the sums of a tile's scores of levels from 3 on, of one consumer for each warp.
+template <class T, int width, int levels>
+__device__ __forceinline__ void small_sum_deep(float (&sums)[2][4], const ForwardParameters& p, const Item& item,
+                                               std::uint32_t shared, int key_tile, int thread) {
+  using Layout = SmallLayout<width, levels>;
+  const auto copy = [&](std::uint32_t to, const Array(&arrays)[max_levels - 3], int first) {
+    copy_deep_rows<width, 16, copy_threads>(to, arrays, item.batch, item.head, p.levels, p.length, p.width, first,
+                                            thread);
+  };
+  named_sync(1, copy_threads);  // both warps have done with the rows of the tile before
+  copy(shared + Layout::deep_k, p.deep_k, key_tile * key_rows);
+  if (key_tile == 0) {
+    copy(shared + Layout::deep_q, p.deep_q, item.tile * 256);
+    copy(shared + Layout::deep_q + deep_rows * Layout::row, p.deep_q, item.tile * 256 + 128);
+  }
+  commit_copies();
+  wait_copies<0>();
+  named_sync(1, copy_threads);
+  make_deep_sums<T, width>(sums, shared + Layout::deep_q + thread / 32 * deep_rows * Layout::row,
+                           shared + Layout::deep_k, p, item);
+}
+
+// copy_threads threads: keys of levels 1 and 2, and the scores of coarser levels.
+template <class T, int width, int levels>
 __device__ __forceinline__ void small_copy_keys(const ForwardParameters& p, std::uint32_t shared, int thread) {
-  using Layout = SmallLayout<width, 3>;
+  using Layout = SmallLayout<width, levels>;
   Ring<Layout::stages> ring;
   Work work;
   while (next_item(p, work)) {
@@ -122,7 +151,10 @@ __device__ __forceinline__ void small_copy_keys(const ForwardParameters& p, std:
     const int tiles = small_key_tiles(p, item);
     for (int j = 0; j < tiles; ++j) {
       const std::uint32_t stage = shared + Layout::keys + ring.stage * Layout::key_stage;
+      float sums[2][4];
+      if constexpr (Layout::deep) small_sum_deep<T, width, levels>(sums, p, item, shared, j, thread);
       barrier_wait(shared + Layout::empty_k + ring.stage * 8, ring.parity ^ 1);
+      if constexpr (Layout::deep) store_deep_sums(stage + Layout::deep_sums + thread / 32 * deep_tile, sums);
       copy_keys<2, width, width, key_rows / 4>(stage + Layout::key2, p.k2, item, j * key_rows / 4, p.rows2, p.width,
                                                thread);
       copy_keys<1, width, width, key_rows / 2>(stage + Layout::key1, p.k1, item, j * key_rows / 2, p.rows1, p.width,
@@ -155,6 +187,8 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
 
   const std::uint32_t parked =
       shared + Layout::coarse - Layout::kept_blocks * Layout::coarse_block + (threadIdx.x - 128) * 16;
+  const std::uint32_t deep_sums = shared + Layout::keys + Layout::deep_sums + consumer * deep_tile +
+                                  threadIdx.x / 32 % 2 * 8 * deep_row + deep_place();
   Ring<Layout::stages> ring;
   int q_parity = 0;
   Work work;
@@ -185,10 +219,17 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
         else
           store_coarse(parked + j * Layout::coarse_block, joined);
       };
+      DeepScores deep;
+      const auto join_block = [&](int j) {  // of the tile in the ring's stage
+        if constexpr (!Layout::deep) return join_levels(level1, level2, c1, c2, j);
+        if (j % 4 == 0) deep = load_deep(deep_sums + ring.stage * Layout::key_stage, j);
+        const float add[2] = {deep_of(deep, 0, j), deep_of(deep, 1, j)};
+        return join_levels(level1, level2, c1, c2, j, add);
+      };
       const auto join = [&] {
         if constexpr (levels > 1) {
 #pragma unroll
-          for (int j = 0; j < 8; ++j) keep(j, join_levels(level1, level2, c1, c2, j));
+          for (int j = 0; j < 8; ++j) keep(j, join_block(j));
         }
       };
       const auto coarse_of = [&](int j) {
@@ -207,7 +248,7 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
         if constexpr (levels > 1) {
 #pragma unroll
           for (int j = 0; j < 8; ++j) {
-            const float4 joined = join_levels(level1, level2, c1, c2, j);
+            const float4 joined = join_block(j);
             add_coarse(even, c0, j, joined, rows_even);
             keep(j, joined);
           }
@@ -225,7 +266,8 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
       };
       // Exponentials of a block of rows, and the start of their product with the values: two groups of products, of which
       // the first starts when half of the exponentials are done.
-      const auto finish_rows = [&](float (&x)[64], RowState& rows, float (&out)[width / 2], std::uint64_t value) {
+      const auto finish_rows = [&](float (&x)[64], RowState& rows, float (&out)[width / 2], std::uint64_t value,
+                                   auto between) {
         exponentials<0, 8>(x, rows);
         pack_probabilities<T, 0>(x, low);
         pin(out);
@@ -233,6 +275,7 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
         products_begin();
         start_values<T, Layout::row>(out, low, value);
         products_commit();
+        between();
         exponentials<8, 16>(x, rows);
         pack_probabilities<T, 8>(x, high);
         pin(high);
@@ -240,6 +283,8 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
         start_values<T, Layout::row>(out, high, value + 4 * Layout::row);
         products_commit();
       };
+
+      const auto nothing = [] {};
 
       barrier_wait(full_q, q_parity);
       q_parity ^= 1;
@@ -285,11 +330,20 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
         barrier_wait(full_v, parity);
         pin(even);
         if (raise_reference(even, rows_even, limit, factor)) rescale(out_even, factor);
-        barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
-        finish_rows(even, rows_even, out_even, value);
+        // Two stages are few: the keys are given back early, and the next ones awaited late.
+        constexpr bool early = Layout::stages == 2;
+        if constexpr (!early) barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
+        finish_rows(even, rows_even, out_even, value, [&] {
+          if constexpr (early) {
+            products_wait<1>();
+            pin(odd);
+            if (lane == 0) barrier_arrive(empty_k);
+            barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
+          }
+        });
         products_wait<2>();
         pin(odd);
-        if (lane == 0) barrier_arrive(empty_k);
+        if (!early && lane == 0) barrier_arrive(empty_k);
 
         weigh(odd, rows_odd);
         if (raise_reference(odd, rows_odd, limit, factor)) rescale(out_odd, factor);
@@ -337,7 +391,7 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
           products_begin();
           start_scores<T, width, 0, 0>(even, q0, next_key);
           products_commit();
-          finish_rows(odd, rows_odd, out_odd, value);
+          finish_rows(odd, rows_odd, out_odd, value, nothing);
           limit = room;
           products_wait<0>();
           pin(out_odd);
@@ -365,7 +419,7 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
         pin(even);
         if (masked) mask(even, last_key(p, item, row) - first_key, last_key(p, item, row + 32) - first_key);
         if (raise_reference(even, rows_even, limit, factor)) rescale(out_even, factor);
-        finish_rows(even, rows_even, out_even, value);
+        finish_rows(even, rows_even, out_even, value, nothing);
         products_wait<2>();
         pin(odd);
         if (lane == 0) {
@@ -379,7 +433,7 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
         products_wait<0>();
         pin(out_even);
         pin(odd);
-        finish_rows(odd, rows_odd, out_odd, value);
+        finish_rows(odd, rows_odd, out_odd, value, nothing);
         products_wait<0>();
         pin(out_odd);
         if (lane == 0) barrier_arrive(shared + Layout::empty_v + ring.stage * 8);
@@ -428,7 +482,7 @@ __global__ void __launch_bounds__(small_threads, 1) forward_small(const __grid_c
   __syncthreads();
   const int warpgroup = uniform(static_cast<int>(threadIdx.x / 128));
   if (warpgroup == 0) {
-    fewer_registers<24>();
+    fewer_registers<Layout::deep ? 40 : 24>();  // with the others' no more than the block started with
     const int warp = uniform(static_cast<int>(threadIdx.x / 32));
     const bool leader = threadIdx.x % 32 == 0;
     if (warp == 0)
@@ -436,9 +490,9 @@ __global__ void __launch_bounds__(small_threads, 1) forward_small(const __grid_c
     else if (warp == 1)
       small_load_queries<width, levels>(p, shared, leader);
     else if constexpr (levels > 1)
-      small_copy_keys<width>(p, shared, threadIdx.x % copy_threads);
+      small_copy_keys<T, width, levels>(p, shared, threadIdx.x % copy_threads);
   } else {
-    more_registers<240>();
+    more_registers<Layout::deep ? 232 : 240>();
     small_consume<T, width, levels>(p, shared, warpgroup - 1);
   }
 }

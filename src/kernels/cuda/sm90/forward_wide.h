@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "forward_common.h"
+#include "forward_deep.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
@@ -156,10 +157,12 @@ __device__ __forceinline__ void load_queries_2(std::uint32_t q2, std::uint32_t (
 }
 
 // A warpgroup: coarse scores, one tile ahead of the consumers.
-template <class T>
+template <class T, int levels>
 __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uint32_t shared) {
-  using Layout = WideLayout<3>;
+  using Layout = WideLayout<levels>;
+  constexpr bool deep = levels > 3;
   const bool leader = threadIdx.x % 32 == 0;
+  const int warp = uniform(static_cast<int>(threadIdx.x % 128 / 32));
   const std::uint64_t q1 = descriptor<128>(shared + Layout::q1);
   const std::uint64_t key1 = descriptor<128>(shared + Layout::key1);
   const std::uint64_t key2 = descriptor<128>(shared + Layout::key2);
@@ -180,6 +183,9 @@ __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uin
       // One after the other: together they would need more registers than the consumers can spare.
       std::uint32_t q2[32];
       float level1[32], level2[16];
+      float deep_sums[4];
+      // While the keys of levels 1 and 2 are on their way.
+      if constexpr (deep) sum_deep_levels<T>(deep_sums, p, item, item.tile * 128 + warp % 2 * 64, j * key_rows);
       barrier_wait(shared + Layout::full_coarse_keys, parity);
       load_queries_2(shared + Layout::q2, q2);
       forget(level2);
@@ -203,9 +209,23 @@ __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uin
         if (j + 1 == tiles) barrier_arrive(shared + Layout::empty_coarse_q);
       }
       barrier_wait(shared + Layout::empty_coarse, parity ^ 1);
+      if constexpr (deep) {
+        // The sums change hands in the first of the warp's own places for joined scores, before these are written.
+        const std::uint32_t warp_sums = shared + Layout::coarse + warp * (8 * deep_row);
+        store_deep_sums(warp_sums, deep_sums);
+        __syncwarp();
+        const DeepScores scores[2] = {load_deep(warp_sums + deep_place(), 0), load_deep(warp_sums + deep_place(), 4)};
+        __syncwarp();
 #pragma unroll
-      for (int i = 0; i < 8; ++i)
-        store_coarse(coarse + i * Layout::coarse_block, join_levels(level1, level2, c1, c2, i));
+        for (int i = 0; i < 8; ++i) {
+          const float add[2] = {deep_of(scores[i / 4], 0, i), deep_of(scores[i / 4], 1, i)};
+          store_coarse(coarse + i * Layout::coarse_block, join_levels(level1, level2, c1, c2, i, add));
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+          store_coarse(coarse + i * Layout::coarse_block, join_levels(level1, level2, c1, c2, i));
+      }
       __syncwarp();
       if (leader) barrier_arrive(shared + Layout::full_coarse);
       parity ^= 1;
@@ -390,7 +410,7 @@ __global__ void __launch_bounds__(wide_threads<levels>, 1) forward_wide(const __
     wide_consume<T, levels>(p, shared, warpgroup - 1);
   } else if constexpr (levels > 1) {
     fewer_registers<88>();
-    wide_coarse<T>(p, shared);
+    wide_coarse<T, levels>(p, shared);
   }
 }
 

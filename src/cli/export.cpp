@@ -1,0 +1,61 @@
+// hkt export: a trained model without what only training needs, half as large, to be given to others.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <filesystem>
+#include <memory>
+#include <stdexcept>
+
+#include "commands.h"
+#include "files/whole_file.h"
+#include "options.h"
+#include "train/checkpoint.h"
+#include "train/run_directory.h"
+
+namespace hkt::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string folder, out, precision = "bfloat16";
+};
+
+at::ScalarType type_of(const std::string& precision) {
+  if (precision == "bfloat16") return at::kBFloat16;
+  if (precision == "float32") return at::kFloat;
+  throw std::invalid_argument("--precision is \"" + precision + "\"; it must be bfloat16 or float32.");
+}
+
+int run(const Options& options) {
+  const auto type = type_of(options.precision);
+  const auto trained = train::load_model({options.folder}, at::kCPU, warn);
+  const train::RunDirectory out{options.out};
+  train::check_free(out.folder);
+  std::error_code error;
+  fs::create_directories(out.folder, error);
+  if (error) throw std::invalid_argument(options.out + " cannot be made: " + error.message() + ".");
+  auto parameters = train::copy_of_parameters(*trained.model);
+  for (auto& [name, tensor] : parameters) tensor = tensor.to(type);
+  train::save_model(out, trained.identity, parameters);
+  write_file(out.config(), trained.identity.config.to_json());
+  fmt::print("{}: {} bytes\n", out.model().string(), fs::file_size(out.model()));
+  return 0;
+}
+
+}  // namespace
+
+void add_export(CLI::App& program, Action& action) {
+  const auto options = std::make_shared<Options>();
+  auto& command = *program.add_subcommand("export", "Copy a trained model without what only training needs");
+  command.add_option("folder", options->folder, "a run directory")->required();
+  command.add_option("--out", options->out, "the folder for the copy")->required();
+  command.add_option("--precision", options->precision, "of its weights: bfloat16 or float32")->capture_default_str();
+  command.footer(
+      "The copy serves eval, predict, explain and theory; training cannot go on from it.\n\n"
+      "Example:\n  hkt export runs/mine --out models/mine");
+  command.callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace hkt::cli
