@@ -12,7 +12,7 @@ lint = .venv/lint/bin
 
 help:
 	@echo 'make demo       build the program, train standard attention and HKT side by side on ListOps, compare and examine them'
-	@echo 'make report     write the page about all that was trained under runs/'
+	@echo 'make report     write report.html, the page about the experiments of results/'
 	@echo 'make build      set up this machine, then build the library, the operators and the program'
 	@echo 'make test       build, then run all tests'
 	@echo 'make bench      build, then measure operators and training steps; results go to results/'
@@ -47,7 +47,7 @@ demo: build
 	build/hkt report runs/listops-quick --out runs/listops-quick/report.html
 
 report: build
-	for folder in runs/*/; do build/hkt report $$folder --out $${folder}report.html || exit; done
+	build/hkt report $(wildcard results/*-full.json) --out report.html
 
 # Threads wait asleep: on a busy machine spinning ones would make the tests many times slower.
 test sanitize: export OMP_WAIT_POLICY = passive

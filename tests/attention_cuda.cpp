@@ -108,7 +108,7 @@ void expect_low_precision(const AttentionCase& c, at::ScalarType type, int64_t s
     const double rounding = difference(expected.to(ours.tensors[i].scalar_type()));
     const bool is_of_a_level = i >= 2 && i + 2 < ours.tensors.size(), is_of_weights = i + 1 == ours.tensors.size();
     const double way = is_of_a_level   ? 0.5 * largest + 0.25 * norm(ours.tensors.size() - 2)
-                       : is_of_weights ? 0.75 * norm(i) + static_cast<double>(c.levels) * largest
+                       : is_of_weights ? 0.5 * norm(i) + 1.5 * static_cast<double>(c.levels) * largest
                                        : 0.5 * norm(i);
     const double allowed = 2 * rounding + unit * (way + 0.1);
     EXPECT_LE(difference(ours.tensors[i]), allowed)

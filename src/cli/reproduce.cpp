@@ -29,7 +29,7 @@ using nlohmann::ordered_json;
 
 struct Options {
   std::string experiment, budget = "quick", out = "runs", check, run;
-  std::vector<std::string> changes;
+  std::vector<std::string> changes, only;
   int jobs = 0;
   bool print_json = false;
   MachineOptions machine;
@@ -78,6 +78,21 @@ void print_table(const ordered_json& results) {
   }
   print_comparisons(results);
   for (const auto& model : models) print_level_weights(model);
+}
+
+// Of a protocol, the models of these names; all where none are named.
+void keep_only(train::Protocol& protocol, const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  std::vector<std::string> known;
+  for (const auto& model : protocol.models) known.push_back(model.name);
+  for (const auto& name : names) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    throw std::invalid_argument(protocol.experiment + " has no model \"" + name + "\"; it has " +
+                                fields::quoted_list(known) + " (nearest: \"" + fields::nearest(name, known) + "\").");
+  }
+  std::erase_if(protocol.models, [&](const train::ProtocolModel& model) {
+    return std::find(names.begin(), names.end(), model.name) == names.end();
+  });
 }
 
 // ---- published results, checked
@@ -164,7 +179,8 @@ int run(const Options& options) {
   const Interrupt interrupt;
   auto all = ordered_json::array();
   for (const auto& name : names) {
-    const auto protocol = train::protocol(name, budget, options.changes);
+    auto protocol = train::protocol(name, budget, options.changes);
+    keep_only(protocol, options.only);
     const auto folder = fs::path(options.out) / (name + "-" + options.budget);
     const auto results = run_experiment(protocol, {folder, options.budget, options.jobs, options.machine});
     if (!results) {
@@ -201,6 +217,7 @@ void add_reproduce(CLI::App& program, Action& action) {
       ->capture_default_str();
   command.add_option("--set", options->changes, "change a key of every model's config: section.key=value")
       ->allow_extra_args(true);
+  command.add_option("--only", options->only, "train only these of the experiment's models")->allow_extra_args(true);
   command.add_option("--out", options->out, "the folder for all runs")->capture_default_str();
   command.add_option("--jobs", options->jobs, "runs at a time (default: one for each core, four on a GPU)")
       ->check(CLI::Range(1, 1024));

@@ -92,7 +92,7 @@ function answer() {
     const first = c.models[0];
     table(page, ['name', 'model', 'parameters', 'test accuracy', 'to ' + first.name, 'step', 'ratio'], c.models.map(m => [
       m.name, m.what, m.parameters.toLocaleString('en'), spread(m, c), m === first ? '' : (m.mean - first.mean >= 0 ? '+' : '−') + Math.abs(m.mean - first.mean).toFixed(2),
-      (1e3 * m.step_seconds).toFixed(1) + ' ms', m.step_ratio.toFixed(2) + '×']));
+      finite(m.step_seconds) ? (1e3 * m.step_seconds).toFixed(1) + ' ms' : '–', finite(m.step_ratio) ? m.step_ratio.toFixed(2) + '×' : '–']));
     const tests = c.comparisons.map(t => t.model + ' against ' + t.with + ': ' + (t.gain >= 0 ? '+' : '−') + Math.abs(t.gain).toFixed(2) +
       (t.paired_t_test_p === null ? '' : ', paired t-test p = ' + t.paired_t_test_p.toPrecision(2)) + ', McNemar p by seed ' + t.mcnemar_p.map(p => p.toPrecision(2)).join(', '));
     if (tests.length && tests.length < 10) add(page, add(element('ul', undefined, { class: 'soft' }), ...tests.map(t => element('li', t))));

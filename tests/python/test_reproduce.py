@@ -116,5 +116,6 @@ def test_wrong_use(quick, tmp_path, data):
     refused(run("report", tmp_path / "other.json"), "no results")
     refused(run("reproduce", "listop"), "no experiment", "nearest", "listops")
     refused(run("reproduce"), "which experiment")
+    refused(run("reproduce", "listops", "--only", "standrd"), "no model", "nearest", "standard")
     refused(run("reproduce", "listops", "--budget", "large"), "quick or full")
     refused(run("theory"), "run directory")

@@ -1,0 +1,35 @@
+"""The models that are shipped: small, and of use without any data."""
+import pathlib
+
+import pytest
+from program import run
+
+root = pathlib.Path(__file__).resolve().parents[2]
+models = root / "models"
+
+
+@pytest.mark.parametrize("name", ["imdb-hkt", "imdb-standard"])
+def test_they_are_small_and_explain_themselves_without_data(name, tmp_path):
+    assert (models / name / "model.safetensors").stat().st_size < 2e6
+    text = (models / "reviews.txt").read_text().splitlines()[0]
+    process = run("explain", models / name, "--text", text, "--out", tmp_path / "page.html", data=tmp_path / "none")
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.split("\t")[0] in ("neg", "pos")
+
+
+def test_hkt_tells_the_two_reviews_apart():
+    process = run("predict", models / "imdb-hkt", input=(models / "reviews.txt").read_text())
+    assert process.returncode == 0, process.stderr
+    assert [line.split("\t")[0] for line in process.stdout.splitlines()] == ["neg", "pos"]
+
+
+def test_an_exported_model_predicts_what_the_run_does(tmp_path):
+    copy = tmp_path / "copy"
+    process = run("export", models / "imdb-hkt", "--out", copy, "--precision", "float32")
+    assert process.returncode == 0, process.stderr
+    texts = (models / "reviews.txt").read_text()
+    assert run("predict", copy, input=texts).stdout == run("predict", models / "imdb-hkt", input=texts).stdout
+    again = run("export", models / "imdb-hkt", "--out", copy)
+    assert again.returncode == 2 and "copy" in again.stderr
+    wrong = run("export", models / "imdb-hkt", "--out", tmp_path / "other", "--precision", "int8")
+    assert wrong.returncode == 2 and "bfloat16" in wrong.stderr and not (tmp_path / "other").exists()
