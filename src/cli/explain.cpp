@@ -26,7 +26,7 @@ using nlohmann::ordered_json;
 struct Options {
   std::string folder, text, split = "test", out = "explanation.html";
   std::optional<std::int64_t> index;
-  std::int64_t longest = 512;  // tokens that the page shows
+  std::optional<std::int64_t> longest;  // tokens that are explained
   std::optional<int> threads;
 };
 
@@ -35,15 +35,14 @@ struct Input {
   std::optional<std::string> label;  // the true one, of a data set
 };
 
-Input input_of(const Options& options, const LoadedRun& run) {
-  if (!options.text.empty()) return {data::encode(run.config().data.task, options.text), {}};
-  const auto& split = split_of(run.dataset, options.split);
-  if (*options.index < 0 || *options.index >= split.size()) {
+Input input_of(const LoadedRun& run, const std::string& split_name, std::int64_t index) {
+  const auto& split = split_of(run.dataset, split_name);
+  if (index < 0 || index >= split.size()) {
     throw std::invalid_argument(
-        fmt::format("--index is {}; the {} split has 0 to {}.", *options.index, options.split, split.size() - 1));
+        fmt::format("--index is {}; the {} split has 0 to {}.", index, split_name, split.size() - 1));
   }
-  const auto tokens = split.tokens(*options.index);
-  return {{tokens.begin(), tokens.end()}, run.dataset.labels[static_cast<std::size_t>(split.label(*options.index))]};
+  const auto tokens = split.tokens(index);
+  return {{tokens.begin(), tokens.end()}, run.dataset.labels[static_cast<std::size_t>(split.label(index))]};
 }
 
 ordered_json matrix(const at::Tensor& square) {
@@ -82,8 +81,12 @@ int run(const Options& options) {
                           ? load_run(options.folder, at::kCPU)
                           : LoadedRun{{options.folder}, train::load_model({options.folder}, at::kCPU, warn), {}};
   const auto& config = loaded.config();
-  auto input = input_of(options, loaded);
-  const auto longest = std::min(config.model.max_length, options.longest);
+  auto input = options.index ? input_of(loaded, options.split, *options.index)
+                             : Input{data::encode(config.data.task, options.text), {}};
+  // An image is no image without all of it; a text of so many bytes would make a page of tens of megabytes.
+  constexpr std::int64_t enough_text = 512;
+  const auto wanted = config.data.task == Task::scifar ? config.model.max_length : enough_text;
+  const auto longest = std::min(config.model.max_length, options.longest.value_or(wanted));
   const bool is_cut = std::ssize(input.tokens) > longest;
   if (is_cut) {
     warn(fmt::format("the input has {} tokens; the first {} are explained.", input.tokens.size(), longest));
@@ -126,8 +129,8 @@ void add_explain(CLI::App& program, Action& action) {
   command.add_option("--text", options->text, "the input");
   command.add_option("--index", options->index, "the number of a sequence of a split, instead of a text");
   command.add_option("--split", options->split, "train, validation or test")->capture_default_str();
-  command.add_option("--length", options->longest, "explain at most so many tokens")
-      ->capture_default_str()
+  command
+      .add_option("--length", options->longest, "explain at most so many tokens (default: 512, and all of an image)")
       ->check(CLI::Range(1, 4096));
   command.add_option("--out", options->out, "the page")->capture_default_str();
   command.add_option("--threads", options->threads, "threads of the CPU (default: the cores)")

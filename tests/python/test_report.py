@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 
+import numpy
 import pytest
 from program import refused, run, train_arguments
 
@@ -99,6 +100,24 @@ def test_an_explanation_says_what_predict_says(runs, tmp_path):
     values = [attention["low"] + (attention["high"] - attention["low"]) * b / 255 for b in base64.b64decode(attention["bytes"])]
     rows = attention["rows"]
     assert all(sum(values[i * rows:(i + 1) * rows]) == pytest.approx(1, abs=0.05) for i in range(rows))
+
+
+def test_an_image_is_explained_whole_and_as_an_image(tmp_path):
+    folder = tmp_path / "cifar-10-batches-bin"
+    folder.mkdir()
+    generator = numpy.random.default_rng(0)
+    (folder / "batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
+    for name in [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]:
+        records = generator.integers(0, 256, (20, 3073), dtype=numpy.uint8)
+        records[:, 0] = numpy.arange(20) % 10
+        (folder / f"{name}.bin").write_bytes(records.tobytes())
+    small = ["model.width=16", "model.heads=1", "model.feedforward=16", "train.epochs=1", f"data.source={folder}"]
+    process = run("train", "scifar", "--device", "cpu", "--out", tmp_path / "run", "--quiet", "--set", *small, data=tmp_path / "data")
+    assert process.returncode == 0, process.stderr
+    process = run("explain", tmp_path / "run", "--index", 3, "--out", tmp_path / "page.html", data=tmp_path / "data")
+    assert process.returncode == 0 and "the first" not in process.stderr, process.stderr
+    data = data_of(tmp_path / "page.html")
+    assert data["image"] is True and len(data["tokens"]) == 1024 and data["label"] == "class3"
 
 
 @pytest.mark.skipif(not chromium, reason="there is no browser here")
