@@ -14,7 +14,7 @@ namespace {
 at::Tensor random(at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble); }
 
 HeadScores random_head(int64_t levels, int64_t length, int64_t head_width, bool causal,
-                       std::vector<double> weights = {}) {
+                       const std::vector<double>& weights = {}) {
   std::vector<at::Tensor> q, k;
   for (int64_t level = 0; level < levels; ++level) {
     const int64_t rows = (length + (int64_t{1} << level) - 1) >> level;
