@@ -8,6 +8,7 @@
 #include "data/dataset.h"
 #include "harness.h"
 #include "hkt/modules.h"
+#include "train/autocast.h"
 #include "train/learner.h"
 
 namespace hkt::bench {
@@ -58,7 +59,7 @@ class EagerClassifier : public torch::nn::Module {
         embedding_(config.model.vocab, config.model.width),
         norm_(torch::nn::LayerNormOptions({config.model.width})),
         head_(config.model.width, config.model.classes),
-        positions_(at::randn({config.model.max_length, config.model.width})) {
+        positions_(register_buffer("positions", at::randn({config.model.max_length, config.model.width}))) {
     register_module("embedding", embedding_);
     for (std::int64_t i = 0; i < config_.blocks; ++i) {
       blocks_.push_back(register_module("block" + std::to_string(i), std::make_shared<EagerBlock>(config_)));
@@ -68,22 +69,31 @@ class EagerClassifier : public torch::nn::Module {
     optimizer_ = std::make_unique<torch::optim::AdamW>(parameters(), config.train.learning_rate);
   }
 
-  void step(const data::Batch& batch) {
+  void step(const data::Batch& batch, bool bfloat16 = false) {
     const auto length = batch.tokens.size(1);
-    const auto valid = at::arange(length).unsqueeze(0).lt(batch.lengths.unsqueeze(1));
+    const auto valid = at::arange(length, batch.lengths.options()).unsqueeze(0).lt(batch.lengths.unsqueeze(1));
     const bool padded = batch.valid_tokens < batch.tokens.numel();
     const auto mask = padded ? valid.unsqueeze(1).unsqueeze(1) : at::Tensor();
-    auto x = at::dropout(embedding_(batch.tokens) + positions_.narrow(0, 0, length), config_.dropout, true);
-    for (auto& block : blocks_) x = block->forward(x, mask);
-    const auto shares = valid.to(x.scalar_type()) / batch.lengths.unsqueeze(1);
-    const auto logits = head_(at::bmm(shares.unsqueeze(1), norm_(x)).squeeze(1));
-    torch::nn::functional::cross_entropy(logits, batch.labels).backward();
+    at::Tensor logits;
+    {
+      const train::Autocast autocast(bfloat16, batch.tokens.device());
+      logits = logits_of(batch, valid, mask);
+    }
+    torch::nn::functional::cross_entropy(logits.to(at::kFloat), batch.labels).backward();
     torch::nn::utils::clip_grad_norm_(parameters(), 1);
     optimizer_->step();
     optimizer_->zero_grad();
   }
 
  private:
+  at::Tensor logits_of(const data::Batch& batch, const at::Tensor& valid, const at::Tensor& mask) {
+    const auto length = batch.tokens.size(1);
+    auto x = at::dropout(embedding_(batch.tokens) + positions_.narrow(0, 0, length), config_.dropout, true);
+    for (auto& block : blocks_) x = block->forward(x, mask);
+    const auto shares = valid.to(x.scalar_type()) / batch.lengths.unsqueeze(1);
+    return head_(at::bmm(shares.unsqueeze(1), norm_(x)).squeeze(1));
+  }
+
   ModelConfig config_;
   torch::nn::Embedding embedding_;
   std::vector<std::shared_ptr<EagerBlock>> blocks_;
@@ -91,6 +101,22 @@ class EagerClassifier : public torch::nn::Module {
   torch::nn::Linear head_;
   at::Tensor positions_;
   std::unique_ptr<torch::optim::AdamW> optimizer_;
+};
+
+// While it lives torch's scaled_dot_product_attention is cuDNN's.
+class OnlyCudnn {
+ public:
+  OnlyCudnn() { use_others(false); }
+  ~OnlyCudnn() { use_others(true); }
+  OnlyCudnn(const OnlyCudnn&) = delete;
+  OnlyCudnn& operator=(const OnlyCudnn&) = delete;
+
+ private:
+  static void use_others(bool wanted) {
+    at::globalContext().setSDPUseFlash(wanted);
+    at::globalContext().setSDPUseMemEfficient(wanted);
+    at::globalContext().setSDPUseMath(wanted);
+  }
 };
 
 struct Case {
@@ -198,9 +224,11 @@ Table training_steps(bool quick) {
 
 Table cuda_training_steps(bool quick) {
   Table table(
-      "a training step on CUDA, bf16 autocast, d = 128, 4 heads, 2 blocks: HKT over standard attention by our own "
-      "kernel",
-      {"data", "model", "step ms", "tokens/s", "to standard"});
+      "a training step on CUDA, bf16 autocast, d = 128, 4 heads, 2 blocks; standard attention by our own kernel, and "
+      "by "
+      "cuDNN's in a model of torch's own parts",
+      {"data", "model", "step ms", "tokens/s", "to standard", "to torch's own parts"});
+  const OnlyCudnn only_cudnn;
   for (const auto& [length, batch] : {std::pair<std::int64_t, std::int64_t>{1024, 64}, {4096, 16}}) {
     const auto config = bytes_config(length, batch);
     auto standard_config = config;
@@ -212,15 +240,19 @@ Table cuda_training_steps(bool quick) {
     const data::Batch made{on_cpu.tokens.to(at::kCUDA), on_cpu.lengths.to(at::kCUDA), on_cpu.labels.to(at::kCUDA),
                            on_cpu.valid_tokens};
     train::Learner standard(standard_config, at::Device(at::kCUDA, 0)), hkt(config, at::Device(at::kCUDA, 0));
+    EagerClassifier eager(standard_config);
+    eager.to(at::kCUDA);
     constexpr double rate = 5e-4;
-    const std::vector<Candidate> candidates = {{"standard", [&] { standard.step(made, rate); }},
+    const std::vector<Candidate> candidates = {{"torch's own parts", [&] { eager.step(made, true); }},
+                                               {"standard", [&] { standard.step(made, rate); }},
                                                {"HKT, L = 3", [&] { hkt.step(made, rate); }}};
     const Timings timings(candidates, quick ? 5 : 15, [] { torch::cuda::synchronize(); });
     for (const auto& candidate : candidates) {
       const double seconds = timings.seconds(candidate.name);
       table.add({"bytes, T = " + std::to_string(length) + ", batch " + std::to_string(batch), candidate.name,
                  number(seconds * 1e3, 2), number(static_cast<double>(made.valid_tokens) / seconds, 0),
-                 number(timings.ratio(candidate.name, "standard"), 3)});
+                 number(timings.ratio(candidate.name, "standard"), 3),
+                 number(timings.ratio(candidate.name, "torch's own parts"), 3)});
     }
   }
   return table;

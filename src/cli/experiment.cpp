@@ -4,9 +4,11 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <span>
 #include <stdexcept>
@@ -44,13 +46,14 @@ Run make_run(const fs::path& folder, const std::string& name, const nlohmann::js
              const data::Dataset& dataset) {
   auto own = config;
   own["train"]["seed"] = seed;
+  train::make_paths_absolute(own);
   return {name, train::fit_to_data(own, dataset.vocab, std::ssize(dataset.labels)), folder / name};
 }
 
 // "train.learning_rate=1e-3" as part of a folder's name: learning_rate=1e-3.
 std::string name_of(const std::vector<std::string>& changes) {
   std::string name;
-  for (const auto& change : changes) name += "-" + change.substr(change.find('.') + 1);
+  for (const auto& change : changes) name += fmt::format("-{}", change.substr(change.find('.') + 1));
   return name;
 }
 
@@ -193,7 +196,8 @@ void add_model(ordered_json& results, const Row& row, const train::StepTime& tim
   for (const auto& candidate : row.candidates)
     model["candidates"].push_back({{"run", candidate.name}, {"validation", 100 * validation_accuracy(candidate)}});
   for (const auto& run : row.runs) {
-    auto record = rounded(train::record_of(run.directory(), warn));
+    auto record = train::record_of(run.directory(), warn);
+    for (const char* key : {"epochs", "probes", "theory"}) record[key] = rounded(record[key]);
     if (&run == &row.runs.front()) {
       model["training_seconds"] = training_seconds(record);
       model["level_weights"] = learned_weights(record);
@@ -205,11 +209,12 @@ void add_model(ordered_json& results, const Row& row, const train::StepTime& tim
   results["models"].push_back(std::move(model));
 }
 
-ordered_json results_of(const train::Protocol& protocol, const std::string& budget, const std::vector<Row>& rows,
-                        const std::vector<train::StepTime>& times) {
+ordered_json results_of(const train::Protocol& protocol, const std::string& budget, const std::string& command,
+                        const std::vector<Row>& rows, const std::vector<train::StepTime>& times) {
   ordered_json results = {{"format", 1},
                           {"experiment", protocol.experiment},
                           {"budget", budget},
+                          {"command", command},
                           {"seeds", protocol.seeds},
                           {"where", train::provenance()},
                           {"models", ordered_json::array()},
@@ -263,25 +268,63 @@ std::optional<ordered_json> run_experiment(const train::Protocol& protocol, cons
     configs.push_back(row.runs.front().config);
   }
   constexpr int timed_batches = 30;
-  auto results =
-      results_of(protocol, options.budget, rows, train::step_times(configs, dataset.train, device, timed_batches));
+  auto results = results_of(protocol, options.budget, options.command, rows,
+                            train::step_times(configs, dataset.train, device, timed_batches));
   write_file(options.folder / "results.json", results_text(results));
   return results;
 }
 
-std::string results_text(const ordered_json& results) {
-  std::string text = "{";
-  for (const auto& [key, value] : results.items()) {
-    text += (text == "{" ? "\n" : ",\n") + ordered_json(key).dump() + ": ";
-    if (!value.is_array() || value.empty() || !value.front().is_object()) {
-      text += value.dump();
-      continue;
+ordered_json read_results(const fs::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream || fs::is_directory(path)) throw std::invalid_argument(path.string() + " is no file that can be read.");
+  auto results = ordered_json::parse(stream, nullptr, false);
+  const auto refuse = [&] { throw std::invalid_argument(path.string() + " holds no results of hkt reproduce."); };
+  if (!results.is_object() || results.value("format", ordered_json()) != 1) refuse();
+  try {
+    for (const char* key : {"models", "runs", "comparisons"}) {
+      if (!results.at(key).is_array()) refuse();
     }
-    text += "[";
-    for (std::size_t i = 0; i < value.size(); ++i) text += (i == 0 ? "\n  " : ",\n  ") + value[i].dump();
-    text += "\n]";
+    if (results["models"].empty() || results["runs"].empty()) refuse();
+    results.at("where").at("date");
+    results.at("experiment").get<std::string>();
+    results.at("budget").get<std::string>();
+    results.at("seeds").get<std::vector<std::int64_t>>();
+    for (const auto& model : results.at("models")) {
+      model.at("name").get<std::string>();
+      model.at("what").get<std::string>();
+      model.at("parameters").get<std::int64_t>();
+      model.at("test_accuracy").get<std::vector<double>>();
+      model.at("mean").get<double>();
+      model.at("deviation").get<double>();
+      if (model.at("runs").get<std::vector<std::string>>().empty()) refuse();
+      for (const char* key : {"step_seconds", "step_ratio"}) model.at(key);
+    }
+    for (const auto& run : results.at("runs")) {
+      run.at("name").get<std::string>();
+      Config::from_json(run.at("config").dump());
+      for (const char* key : {"summary", "parameters", "best_validation", "epochs", "test", "theory"}) run.at(key);
+    }
+    for (const auto& comparison : results.at("comparisons")) {
+      for (const char* key : {"model", "with", "gain", "paired_t_test_p", "mcnemar_p"}) comparison.at(key);
+    }
+  } catch (const ordered_json::exception&) {
+    refuse();
   }
-  return text + "\n}\n";
+  return results;
+}
+
+std::string results_text(const ordered_json& results) {
+  std::vector<std::string> lines;
+  for (const auto& [key, value] : results.items()) {
+    std::string text = value.dump();
+    if (value.is_array() && !value.empty() && value.front().is_object()) {
+      std::vector<std::string> items;
+      for (const auto& item : value) items.push_back(item.dump());
+      text = fmt::format("[\n  {}\n]", fmt::join(items, ",\n  "));
+    }
+    lines.push_back(fmt::format("{}: {}", ordered_json(key).dump(), text));
+  }
+  return fmt::format("{{\n{}\n}}\n", fmt::join(lines, ",\n"));
 }
 
 }  // namespace hkt::cli

@@ -14,6 +14,7 @@ namespace hkt::cli {
 struct ExperimentOptions {
   std::filesystem::path folder;  // for the runs and results.json
   std::string budget;            // as it is to be named in the results
+  std::string command;           // likewise: what was asked for
   int jobs = 0;                  // runs at a time; 0: one for each core, or four on a GPU
   MachineOptions machine;
 };
@@ -21,6 +22,9 @@ struct ExperimentOptions {
 // Trains what is not trained yet, writes results.json into the folder and gives it back; nothing when interrupted. The
 // test set of a run is scored once, after all choices.
 std::optional<nlohmann::ordered_json> run_experiment(const train::Protocol& protocol, const ExperimentOptions& options);
+
+// Such a file, or throws std::invalid_argument where it is none or lacks what its readers need.
+nlohmann::ordered_json read_results(const std::filesystem::path& path);
 
 // results.json as text: one line for each model, comparison and run.
 std::string results_text(const nlohmann::ordered_json& results);

@@ -89,7 +89,13 @@ int run(const Options& options) {
   const auto longest = std::min(config.model.max_length, options.longest.value_or(wanted));
   const bool is_cut = std::ssize(input.tokens) > longest;
   if (is_cut) {
-    warn(fmt::format("the input has {} tokens; the first {} are explained.", input.tokens.size(), longest));
+    if (config.data.task == Task::listops) {
+      throw std::invalid_argument(
+          fmt::format("the expression has {} tokens, and {} can be explained; without its end it means nothing.",
+                      input.tokens.size(), longest));
+    }
+    warn(fmt::format("the input has {} tokens; the first {} are explained, and the prediction is of these alone.",
+                     input.tokens.size(), longest));
     input.tokens.resize(static_cast<std::size_t>(longest));
   }
   const at::NoGradGuard no_grad;

@@ -22,6 +22,9 @@ LoadedRun load_run(const std::string& folder, at::Device device) {
   if (run.dataset.labels != run.trained.identity.labels) {
     throw std::invalid_argument("the data now has other labels than the model was trained with.");
   }
+  if (run.dataset.fingerprint != run.trained.identity.data) {
+    warn("the data is not what the model was trained on; what it has learned from may now be in another split.");
+  }
   return run;
 }
 
@@ -33,7 +36,8 @@ const data::Split& split_of(const data::Dataset& dataset, const std::string& nam
     throw std::invalid_argument("--split is \"" + name + "\"; it must be one of " + fields::quoted_list(known) +
                                 " (nearest: \"" + fields::nearest(name, known) + "\").");
   }
-  if (dataset.test.size() == 0) throw std::invalid_argument("this run's data has no test split.");
+  if (dataset.test.size() == 0)
+    throw std::invalid_argument("this run's data has no test split; --split validation is there.");
   return dataset.test;
 }
 

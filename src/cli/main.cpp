@@ -47,7 +47,8 @@ int main(int count, char** arguments) {
   try {
     program.parse(count, arguments);
     const int code = action();
-    if (std::fflush(stdout) != 0) return complain("what was to be printed could not be written.", failed);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      return complain("what was to be printed could not be written.", failed);
     return code;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return program.exit(error);  // --help

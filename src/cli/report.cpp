@@ -14,6 +14,7 @@
 #include <stdexcept>
 
 #include "commands.h"
+#include "experiment.h"
 #include "files/whole_file.h"
 #include "options.h"
 #include "train/provenance.h"
@@ -46,15 +47,6 @@ const std::map<std::string, std::vector<std::pair<std::string, double>>>& publis
   return all;
 }
 
-std::optional<ordered_json> read_json(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return {};
-  auto parsed = ordered_json::parse(stream, nullptr, false);
-  if (!parsed.is_discarded()) return parsed;
-  warn(path.string() + " is damaged, and left out.");
-  return {};
-}
-
 // The results of an experiment: its table, and of each model the first seed's run. An experiment with many models is for
 // its table alone.
 void add_results(ordered_json results, ordered_json& data) {
@@ -71,18 +63,26 @@ void add_results(ordered_json results, ordered_json& data) {
   data["comparisons"].push_back(std::move(results));
 }
 
-// A run directory, a folder of `hkt reproduce`, or the file that this leaves there.
-void add_path(const fs::path& path, ordered_json& data) {
-  const bool is_file = fs::is_regular_file(path);
-  const auto results = read_json(is_file ? path : path / "results.json");
-  if (results && results->is_object() && results->contains("runs") && results->contains("models")) {
-    add_results(*results, data);
-  } else if (is_file) {
-    throw std::invalid_argument(path.string() + " holds no results of hkt reproduce.");
-  } else {
-    data["runs"].push_back(train::record_of(train::open_run(path), warn));
-    data["runs"].back()["folder"] = path.string();
+// The results of the experiments in a folder of `hkt reproduce --out`, by name.
+std::vector<fs::path> experiments_in(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (fs::exists(entry.path() / "results.json")) found.push_back(entry.path() / "results.json");
   }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+// A run directory, an experiment's folder or results, or a folder of experiments.
+void add_path(const fs::path& path, ordered_json& data) {
+  if (fs::is_regular_file(path)) return add_results(read_results(path), data);
+  if (fs::exists(path / "results.json")) return add_results(read_results(path / "results.json"), data);
+  const auto inside = fs::exists(path / "config.json") ? std::vector<fs::path>() : experiments_in(path);
+  for (const auto& results : inside) add_results(read_results(results), data);
+  if (!inside.empty()) return;
+  data["runs"].push_back(train::record_of(train::open_run(path), warn));
+  data["runs"].back()["folder"] = path.string();
 }
 
 double score_of(const ordered_json& run) {
@@ -96,29 +96,38 @@ double seconds_of(const ordered_json& run) {
   return run["epochs"].empty() ? 0 : sum / static_cast<double>(run["epochs"].size());
 }
 
-// Which model, how well, at what cost.
-std::string answer(const ordered_json& runs) {
+std::string said(const ordered_json& run) {
+  if (run["epochs"].empty()) return run["name"].get<std::string>() + " has no finished epoch on record.";
+  return fmt::format("{} reaches {:.2f} % on {}, in {:.1f} seconds an epoch.", run["name"].get<std::string>(),
+                     score_of(run), run["test"].is_null() ? "validation" : "test", seconds_of(run));
+}
+
+// Which model, how well, at what cost: the best of each kind side by side if they were scored on the same data, or else
+// each run by itself.
+std::vector<std::string> answers(const ordered_json& runs) {
   const ordered_json *standard = nullptr, *hierarchical = nullptr;
+  bool alike = true;
   for (const auto& run : runs) {
     const bool one_level = run["config"]["model"]["levels"] == 1;
     const ordered_json*& best = one_level ? standard : hierarchical;
     if (best == nullptr || score_of(run) > score_of(*best)) best = &run;
+    alike = alike && run["config"]["data"] == runs.front()["config"]["data"] && !run["epochs"].empty() &&
+            run["test"].is_null() == runs.front()["test"].is_null();
   }
-  const auto said = [](const ordered_json& run) {
-    return fmt::format("{:.2f} % on {}", score_of(run), run["test"].is_null() ? "validation" : "test");
-  };
-  if (standard == nullptr || hierarchical == nullptr) {
-    const auto& run = standard != nullptr ? *standard : *hierarchical;
-    if (run["epochs"].empty()) return run["name"].get<std::string>() + " has not finished an epoch yet.";
-    return fmt::format("{} reaches {}, in {:.1f} seconds an epoch.", run["name"].get<std::string>(), said(run),
-                       seconds_of(run));
+  if (standard == nullptr || hierarchical == nullptr || !alike) {
+    std::vector<std::string> all;
+    for (const auto& run : runs) all.push_back(said(run));
+    return all;
   }
   const double ratio = seconds_of(*standard) > 0 ? seconds_of(*hierarchical) / seconds_of(*standard) : 0;
   const double gain = score_of(*hierarchical) - score_of(*standard);
-  return fmt::format(
-      "HKT ({}) reaches {}, standard attention ({}) {}: {:.2f} points {}, at {:.2f} times the time of an epoch.",
-      (*hierarchical)["name"].get<std::string>(), said(*hierarchical), (*standard)["name"].get<std::string>(),
-      said(*standard), std::abs(gain), gain >= 0 ? "more" : "less", ratio);
+  return {
+      fmt::format("HKT ({}) reaches {:.2f} % on {}, standard attention ({}) {:.2f} %: {:.2f} points {}, at {:.2f} "
+                  "times the time of "
+                  "an epoch.",
+                  (*hierarchical)["name"].get<std::string>(), score_of(*hierarchical),
+                  (*hierarchical)["test"].is_null() ? "validation" : "test", (*standard)["name"].get<std::string>(),
+                  score_of(*standard), std::abs(gain), gain >= 0 ? "more" : "less", ratio)};
 }
 
 const ordered_json* model_of(const ordered_json& comparison, const std::string& name) {
@@ -152,13 +161,24 @@ std::string answer_of_experiment(const ordered_json& comparison) {
 int run(const Options& options) {
   ordered_json data = {{"title", "Hierarchical Kernel Transformer"}, {"runs", ordered_json::array()}};
   data["comparisons"] = ordered_json::array();
-  for (const auto& path : options.paths) add_path(path, data);
+  for (const auto& path : options.paths) {
+    std::error_code error;
+    if (fs::equivalent(path, options.out, error))
+      throw std::invalid_argument("--out is " + path + ", which is to be read.");
+    add_path(path, data);
+  }
   if (data["runs"].empty() && data["comparisons"].empty())
     throw std::invalid_argument(options.paths.front() + " holds no run.");
   for (const auto& comparison : data["comparisons"]) {
     if (const auto text = answer_of_experiment(comparison); !text.empty()) data["answers"].push_back(text);
   }
-  if (!data.contains("answers") && !data["runs"].empty()) data["answers"].push_back(answer(data["runs"]));
+  auto single = ordered_json::array();
+  for (const auto& run : data["runs"]) {
+    if (!run.contains("experiment")) single.push_back(run);
+  }
+  if (!single.empty()) {
+    for (const auto& text : answers(single)) data["answers"].push_back(text);
+  }
   for (const auto& [task, values] : published()) {
     for (const auto& [name, value] : values) data["published"][task].push_back({{"name", name}, {"value", value}});
   }

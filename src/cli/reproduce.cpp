@@ -2,11 +2,10 @@
 // results again, and says whether it comes out the same.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <cmath>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -97,16 +96,6 @@ void keep_only(train::Protocol& protocol, const std::vector<std::string>& names)
 
 // ---- published results, checked
 
-ordered_json read_results(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) throw std::invalid_argument(path + " cannot be read.");
-  auto results = ordered_json::parse(stream, nullptr, false);
-  if (!results.is_object() || !results.contains("models") || !results.contains("runs")) {
-    throw std::invalid_argument(path + " holds no results of hkt reproduce.");
-  }
-  return results;
-}
-
 // The model and the record of a run of the results.
 std::pair<ordered_json, ordered_json> published_run(const ordered_json& results, const std::string& path,
                                                     const std::string& name) {
@@ -135,7 +124,10 @@ int check(const Options& options) {
           fs::path(options.out) / ("check-" + results["experiment"].get<std::string>()) / options.run};
   run.config.train.device = DeviceKind::automatic;  // this machine's
   run.config.train.threads = 0;
-  fs::create_directories(run.folder.parent_path());
+  std::error_code error;
+  fs::create_directories(run.folder.parent_path(), error);
+  if (error) throw std::invalid_argument(options.out + " cannot be used: " + error.message() + ".");
+  if (run.next() == Run::Stage::done) fs::remove_all(run.folder, error);  // of an earlier check
   RunPool pool(1, options.machine.threads.value_or(at::get_num_threads()), chosen_device(options.machine).str());
   if (!pool.run({run})) {
     fmt::print("stopped; the same command goes on from here\n");
@@ -161,28 +153,56 @@ int check(const Options& options) {
 
 // ---- the command
 
-int run(const Options& options) {
+// What was asked for, as far as it makes a difference to what comes out.
+std::string command_of(const std::string& experiment, const Options& options) {
+  std::string text = "hkt reproduce " + experiment + " --budget " + options.budget;
+  if (!options.only.empty()) text += fmt::format(" --only {}", fmt::join(options.only, " "));
+  if (!options.changes.empty()) text += fmt::format(" --set {}", fmt::join(options.changes, " "));
+  return text;
+}
+
+void check_options(const Options& options) {
   if (!options.check.empty()) {
-    const Interrupt interrupt;
-    return check(options);
+    if (!options.experiment.empty() || !options.changes.empty() || !options.only.empty() || options.print_json) {
+      throw std::invalid_argument("--check goes by the results; it takes no experiment, --set, --only or --json.");
+    }
+    return;
   }
+  if (!options.run.empty()) throw std::invalid_argument("--run belongs to --check.");
+  if (options.experiment.empty()) throw std::invalid_argument("which experiment? See hkt reproduce --help.");
   if (options.budget != "quick" && options.budget != "full") {
     throw std::invalid_argument("--budget is \"" + options.budget + "\"; it must be quick or full.");
   }
-  const auto budget = options.budget == "full" ? train::Budget::full : train::Budget::quick;
+  if (options.experiment == "all" && !options.only.empty()) {
+    throw std::invalid_argument("--only is for one experiment, not for all of them.");
+  }
+}
+
+// All of them before the first is run: what is wrong is said at once.
+std::vector<train::Protocol> protocols_of(const Options& options, train::Budget budget) {
   std::vector<std::string> names = {options.experiment};
   if (options.experiment == "all") {
     names.clear();
     for (const auto& experiment : train::experiments(budget)) names.push_back(experiment.name);
   }
-  if (options.experiment.empty()) throw std::invalid_argument("which experiment? See hkt reproduce --help.");
-  const Interrupt interrupt;
-  auto all = ordered_json::array();
+  std::vector<train::Protocol> protocols;
   for (const auto& name : names) {
-    auto protocol = train::protocol(name, budget, options.changes);
-    keep_only(protocol, options.only);
-    const auto folder = fs::path(options.out) / (name + "-" + options.budget);
-    const auto results = run_experiment(protocol, {folder, options.budget, options.jobs, options.machine});
+    protocols.push_back(train::protocol(name, budget, options.changes));
+    keep_only(protocols.back(), options.only);
+  }
+  return protocols;
+}
+
+int run(const Options& options) {
+  check_options(options);
+  const Interrupt interrupt;
+  if (!options.check.empty()) return check(options);
+  auto all = ordered_json::array();
+  for (const auto& protocol :
+       protocols_of(options, options.budget == "full" ? train::Budget::full : train::Budget::quick)) {
+    const auto folder = fs::path(options.out) / (protocol.experiment + "-" + options.budget);
+    const auto results = run_experiment(
+        protocol, {folder, options.budget, command_of(protocol.experiment, options), options.jobs, options.machine});
     if (!results) {
       fmt::print("stopped; the same command goes on from here\n");
       return interrupted;
@@ -213,7 +233,7 @@ void add_reproduce(CLI::App& program, Action& action) {
   command.add_option("experiment", options->experiment, "one of those below, or all");
   command
       .add_option("--budget", options->budget,
-                  "quick: few epochs, one seed, and only the paper's models; full: everything")
+                  "quick: few epochs, one seed, and of the paper's tables only its models; full: everything")
       ->capture_default_str();
   command.add_option("--set", options->changes, "change a key of every model's config: section.key=value")
       ->allow_extra_args(true);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -57,13 +58,15 @@ int run(const Options& options) {
   const auto protocol = train::protocol("listops-width", train::Budget::full, changes);
   const auto folder = std::filesystem::path(options.out) / "listops-width-full";
   const Interrupt interrupt;
-  const auto results = run_experiment(protocol, {folder, "full", options.jobs, options.machine});
+  const auto results =
+      run_experiment(protocol, {folder, "full", "hkt theory sweep-width", options.jobs, options.machine});
   if (!results) {
     fmt::print("stopped; the same command goes on from here\n");
     return interrupted;
   }
   fmt::print(
-      "\nMardia's kurtosis of the scores over its Gaussian value, by level (0 is the finest), mean over heads\n");
+      "\nMardia's kurtosis of the scores over its Gaussian value, by level (0 is the finest), mean over blocks and "
+      "heads\n");
   fmt::print("{:>6}  {:15}  by level\n", "width", "");
   for (const auto& record : (*results)["runs"]) {
     const std::int64_t width = record["config"]["model"]["width"];

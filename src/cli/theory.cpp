@@ -88,6 +88,7 @@ nlohmann::ordered_json examine(const std::string& folder, const Options& options
 int run(const Options& options) {
   if (options.folders.empty()) throw std::invalid_argument("folder is required: a run directory.");
   if (options.threads) at::set_num_threads(*options.threads);
+  for (const auto& folder : options.folders) train::open_run(folder);  // what is not there is said before hours of work
   auto all = nlohmann::ordered_json::array();
   for (const auto& folder : options.folders) {
     all.push_back(examine(folder, options));

@@ -21,6 +21,8 @@
 namespace hkt::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
 // What the theory lab looks at after each epoch: enough for 256 rows of level 2, and little beside an epoch.
 constexpr std::int64_t probed_sequences = 4, longest_probe = 256;
 
@@ -140,10 +142,7 @@ int begin(const Options& options) {
   if (device.is_null() || device == "auto" || options.machine.device != "auto") {
     device = chosen_device(options.machine).is_cuda() ? "cuda" : "cpu";
   }
-  for (const char* key : {"train", "test", "source"}) {  // the run must find them from wherever it is resumed
-    if (!json.contains("data") || json["data"].value(key, "").empty()) continue;
-    json["data"][key] = std::filesystem::absolute(json["data"][key].get<std::string>()).string();
-  }
+  train::make_paths_absolute(json);  // the run must find them from wherever it is resumed
   device_of(options, Config::from_json(json.dump()).train);
   train::check_free(options.out);
   const auto prepared = prepare(json);
@@ -166,6 +165,10 @@ int resume(const Options& options) {
         "--resume goes on with the config of that run; it takes no preset, --out, --set or --seed.");
   }
   const auto directory = train::open_run(options.resume);
+  if (fs::exists(directory.model()) && !fs::exists(directory.state()) && !fs::exists(directory.previous_state())) {
+    throw std::invalid_argument(options.resume +
+                                " holds a model without the state of its training, so that it cannot go on.");
+  }
   const train::RunLock lock(directory);
   return run(options, directory, prepare(train::config_json(directory.config().string(), {})));
 }

@@ -22,8 +22,10 @@ std::string suffix() {
 }  // namespace
 
 WholeFile::WholeFile(std::filesystem::path path) : path_(std::move(path)), temporary_(path_) {
-  if (std::filesystem::is_directory(path_)) {
-    errno = EISDIR;
+  std::error_code error;
+  const auto kind = std::filesystem::status(path_, error).type();
+  if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular) {
+    errno = kind == std::filesystem::file_type::directory ? EISDIR : EINVAL;  // a device would be replaced by a file
     fail("written");
   }
   temporary_ += suffix();

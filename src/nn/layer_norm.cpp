@@ -1,3 +1,4 @@
+// The norm of the modules: our own kernels on CUDA, torch's elsewhere.
 #include "layer_norm.h"
 
 #ifdef HKT_WITH_CUDA

@@ -5,38 +5,11 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <limits>
-
 #include "attention_problem.h"
+#include "device_cuda.h"
 
 namespace hkt::ops {
 namespace {
-
-// HKT_CUDA_CAPABILITY=80 keeps to the kernels of that generation and older ones, as ATEN_CPU_CAPABILITY does on the CPU.
-int most_capability() {
-  static const int most = [] {
-    const char* text = std::getenv("HKT_CUDA_CAPABILITY");
-    return text ? std::atoi(text) : std::numeric_limits<int>::max();
-  }();
-  return most;
-}
-
-kernels::cuda::Device current_device() {
-  const auto* properties = at::cuda::getCurrentDeviceProperties();
-  kernels::cuda::Device device;
-  device.capability = 10 * properties->major + properties->minor;
-  device.multiprocessors = properties->multiProcessorCount;
-  device.shared_bytes = static_cast<int>(properties->sharedMemPerBlockOptin);
-  device.stream = at::cuda::getCurrentCUDAStream().stream();
-  device.deterministic = at::globalContext().deterministicAlgorithms();
-  TORCH_CHECK(device.capability >= kernels::cuda::oldest_capability, "hkt::attention: ", properties->name,
-              " has compute capability ", properties->major, ".", properties->minor, "; this build has kernels for ",
-              kernels::cuda::built_for());
-  device.capability = std::min(device.capability, most_capability());
-  return device;
-}
 
 AttentionOutput attention_cuda(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
                                bool causal, const std::optional<at::Tensor>& lengths, std::optional<double> scale) {

@@ -1,10 +1,11 @@
+// Layer norm: an autograd node around the kernels.
 #include "layer_norm_cuda.h"
 
 #include <ATen/ATen.h>
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "device_cuda.h"
 #include "kernels/cuda/layer_norm.h"
 
 namespace hkt::ops {
@@ -12,13 +13,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-kernels::cuda::Device current_device() {
-  kernels::cuda::Device device;
-  device.multiprocessors = at::cuda::getCurrentDeviceProperties()->multiProcessorCount;
-  device.stream = at::cuda::getCurrentCUDAStream().stream();
-  return device;
-}
 
 // What both passes read and share; all tensors are contiguous.
 void describe(kernels::cuda::LayerNorm& problem, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& mean,

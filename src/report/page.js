@@ -32,8 +32,9 @@ function section(title, text) {
 // Drawn when the whole page is laid out, because a plot takes the width that its place has then.
 const plots = [];
 
-function figure(parent, title, caption, description, traces, layout = {}) {
+function figure(parent, title, caption, description, traces, layout = {}, height) {
   const plot = element('div', undefined, { class: 'plot', role: 'img', 'aria-label': title + '. ' + description });
+  if (height) plot.style.height = height + 'rem';
   const made = element('figure');
   add(made, element('h3', title), plot, element('figcaption', caption));
   add(parent, made);
@@ -81,12 +82,14 @@ function probed(run, pick) {
 }
 
 const paper = { listops: [50.33, 55.10], scifar: [34.01, 35.45], imdb: [62.72, 70.19] };
+const probability = p => p < 1e-3 ? p.toExponential(1) : p.toFixed(3);
 const spread = (m, c) => m.mean.toFixed(2) + (c.seeds.length > 1 ? ' ± ' + m.deviation.toFixed(2) : '') + ' %';
 
 function answer() {
   add(page, element('h1', data.title));
   (data.answers || []).forEach(text => add(page, element('p', text, { class: 'answer' })));
-  if (data.runs.length && !data.comparisons.length) runsTable();
+  const single = data.runs.filter(run => !run.experiment);
+  if (single.length) runsTable(single);
   data.comparisons.forEach(c => {
     add(page, element('h3', c.experiment + ', ' + c.budget + ' budget, ' + (c.seeds.length > 1 ? 'seeds ' : 'seed ') + c.seeds.join(', ')));
     const first = c.models[0];
@@ -94,15 +97,15 @@ function answer() {
       m.name, m.what, m.parameters.toLocaleString('en'), spread(m, c), m === first ? '' : (m.mean - first.mean >= 0 ? '+' : '−') + Math.abs(m.mean - first.mean).toFixed(2),
       finite(m.step_seconds) ? (1e3 * m.step_seconds).toFixed(1) + ' ms' : '–', finite(m.step_ratio) ? m.step_ratio.toFixed(2) + '×' : '–']));
     const tests = c.comparisons.map(t => t.model + ' against ' + t.with + ': ' + (t.gain >= 0 ? '+' : '−') + Math.abs(t.gain).toFixed(2) +
-      (t.paired_t_test_p === null ? '' : ', paired t-test p = ' + t.paired_t_test_p.toPrecision(2)) + ', McNemar p by seed ' + t.mcnemar_p.map(p => p.toPrecision(2)).join(', '));
+      (t.paired_t_test_p === null ? '' : ', paired t-test p = ' + probability(t.paired_t_test_p)) + ', McNemar p by seed ' + t.mcnemar_p.map(probability).join(', '));
     if (tests.length && tests.length < 10) add(page, add(element('ul', undefined, { class: 'soft' }), ...tests.map(t => element('li', t))));
     if (paper[c.experiment]) add(page, element('p', 'The paper: standard ' + paper[c.experiment][0].toFixed(2) + ' %, HKT ' + paper[c.experiment][1].toFixed(2) +
       ' %. Its models and data are not described in what could be read, so gains can be compared, levels cannot.', { class: 'soft' }));
   });
 }
 
-function runsTable() {
-  table(page, ['run', 'model', 'parameters', 'best validation', 'test', 's/epoch'], data.runs.map(run => [
+function runsTable(runs) {
+  table(page, ['run', 'model', 'parameters', 'best validation', 'test', 's/epoch'], runs.map(run => [
     run.name, run.summary, run.parameters.toLocaleString('en'), finite(run.best_validation) ? percent(run.best_validation) : '–',
     run.test ? percent(run.test.accuracy) : '–', run.epochs.length ? mean(run.epochs.map(e => e.seconds)).toFixed(1) : '–',
   ]));
@@ -146,30 +149,37 @@ function learning() {
   });
 }
 
-// One figure for each experiment, or else one for all runs of a task.
+function barTraces(bars, own, lying) {
+  const names = bars.map(b => b.name), values = bars.map(b => b.value);
+  const errors = { array: bars.map(b => b.error), visible: bars.some(b => b.error > 0) };
+  return [{
+    type: 'bar', text: values.map(v => v.toFixed(1)), marker: { color: bars.map((_, i) => i < own ? palette[i % palette.length] : '#9aa0a8') },
+    ...(lying ? { orientation: 'h', x: values, y: names, error_x: errors } : { x: names, y: values, error_y: errors }),
+  }];
+}
+
+// One figure for each experiment, and one for the other runs of a task.
 function accuracyBars(grid) {
   const groups = data.comparisons.map(c => ({
     title: c.experiment, task: c.experiment.split('-')[0],
     bars: c.models.map(m => ({ name: m.name, value: m.mean, error: m.deviation })),
   }));
-  if (!groups.length) {
-    const own = data.runs.filter(r => r.test);
-    [...new Set(own.map(r => r.config.data.task))].forEach(task => groups.push({
-      title: task, task,
-      bars: own.filter(r => r.config.data.task === task).map(r => ({ name: r.name, value: 100 * r.test.accuracy, error: 0 })),
-    }));
-  }
+  const own = data.runs.filter(r => r.test && !r.experiment);
+  [...new Set(own.map(r => r.config.data.task))].forEach(task => groups.push({
+    title: task, task,
+    bars: own.filter(r => r.config.data.task === task).map(r => ({ name: r.name, value: 100 * r.test.accuracy, error: 0 })),
+  }));
   groups.forEach(group => {
     const others = ((data.published || {})[group.task] || []).map(o => ({ name: o.name + ' (LRA)', value: o.value, error: 0 }));
     const bars = [...group.bars, ...others];
+    const lying = bars.length > 14;  // names of so many would not fit side by side
     figure(grid, 'Test accuracy, ' + group.title, others.length
       ? 'Grey: figures that Long Range Arena published for its own, larger setting of the task. They are context, not a comparison.'
       : 'Scored once, by the checkpoint that was best on validation.',
       bars.map(b => b.name + ' ' + b.value.toFixed(2) + ' %').join('; '),
-      [{ type: 'bar', x: bars.map(b => b.name), y: bars.map(b => b.value), text: bars.map(b => b.value.toFixed(1)),
-        error_y: { array: bars.map(b => b.error), visible: bars.some(b => b.error > 0) },
-        marker: { color: bars.map((_, i) => i < group.bars.length ? palette[i % palette.length] : '#9aa0a8') } }],
-      { yaxis: { title: { text: '%' } } });
+      barTraces(bars, group.bars.length, lying), lying
+        ? { xaxis: { title: { text: '%' } }, yaxis: { autorange: 'reversed' } } : { yaxis: { title: { text: '%' } } },
+      lying ? bars.length * 1.5 + 5 : undefined);
   });
 }
 
@@ -321,10 +331,12 @@ function provenance() {
 }
 
 answer();
-architecture();
+if (data.runs.length) architecture();
 learning();
-training();
-claims();
+if (data.runs.length) {
+  training();
+  claims();
+}
 provenance();
 // A page of very many plots draws each when it comes near the window, and all before it is printed.
 const lazily = plots.length > 60;

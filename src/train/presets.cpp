@@ -125,6 +125,14 @@ json config_json(const std::string& preset_or_file, const std::vector<std::strin
   return changed(start(preset_or_file), changes);
 }
 
+void make_paths_absolute(json& config) {
+  if (!config.contains("data")) return;
+  for (const char* key : {"train", "test", "source"}) {
+    if (config["data"].value(key, "").empty()) continue;
+    config["data"][key] = std::filesystem::absolute(config["data"][key].get<std::string>()).string();
+  }
+}
+
 Config fit_to_data(const json& config, std::int64_t vocab, std::int64_t classes) {
   auto fitted = config;
   auto& model = fitted["model"];

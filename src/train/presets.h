@@ -22,6 +22,9 @@ nlohmann::json changed(nlohmann::json config, const std::vector<std::string>& ch
 // neither a preset nor a file.
 nlohmann::json config_json(const std::string& preset_or_file, const std::vector<std::string>& changes);
 
+// The paths of the data, if it has any.
+void make_paths_absolute(nlohmann::json& config);
+
 // What the data says of the model: vocab and classes. Throws std::invalid_argument where the config says otherwise.
 Config fit_to_data(const nlohmann::json& config, std::int64_t vocab, std::int64_t classes);
 

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -93,6 +92,7 @@ ordered_json record_of(const RunDirectory& run, const Warn& warn) {
   }
   record["test"] = test_score(run, warn);
   record["theory"] = theory_of(run, warn);
+  if (record["theory"].is_object()) record["theory"]["model"]["run"] = name;  // wherever it lay
   return record;
 }
 

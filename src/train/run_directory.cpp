@@ -23,8 +23,9 @@ constexpr const char* lock_name = ".lock";
 
 void check_free(const fs::path& folder) {
   if (RunDirectory{folder}.holds_run()) {
-    throw std::invalid_argument(folder.string() + " holds a run already; go on with it by `hkt train --resume " +
-                                folder.string() + "`, or name another folder.");
+    throw std::invalid_argument(folder.string() +
+                                " holds a run already; name another folder, or go on with it by `hkt train --resume " +
+                                folder.string() + "`.");
   }
   std::error_code error;
   if (!fs::exists(folder, error)) return;

@@ -22,9 +22,13 @@ double median(std::vector<double> values) {
 
 double seconds_of(at::Device device, const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;
+  const auto wait = [&] {
+    if (device.is_cuda()) torch::cuda::synchronize(device.index());
+  };
+  wait();
   const auto begin = Clock::now();
   work();
-  if (device.is_cuda()) torch::cuda::synchronize();
+  wait();
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 

@@ -1,8 +1,10 @@
 """The models that are shipped: small, and of use without any data."""
+import os
 import pathlib
+import subprocess
 
 import pytest
-from program import run
+from program import command, refused, run
 
 root = pathlib.Path(__file__).resolve().parents[2]
 models = root / "models"
@@ -33,3 +35,20 @@ def test_an_exported_model_predicts_what_the_run_does(tmp_path):
     assert again.returncode == 2 and "copy" in again.stderr
     wrong = run("export", models / "imdb-hkt", "--out", tmp_path / "other", "--precision", "int8")
     assert wrong.returncode == 2 and "bfloat16" in wrong.stderr and not (tmp_path / "other").exists()
+
+
+def test_training_cannot_go_on_from_a_copy(tmp_path):
+    copy = tmp_path / "copy"
+    assert run("export", models / "imdb-hkt", "--out", copy).returncode == 0
+    before = (copy / "model.safetensors").read_bytes()
+    refused(run("train", "--resume", copy, data=tmp_path / "none"), "cannot go on")
+    assert (copy / "model.safetensors").read_bytes() == before
+
+
+def test_what_cannot_be_written_is_said(tmp_path):
+    with open("/dev/full", "w") as full:
+        process = subprocess.run(command("predict", models / "imdb-hkt"), input="a\n", stdout=full, stderr=subprocess.PIPE, text=True)
+    assert process.returncode == 1 and "could not be written" in process.stderr
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert run("report", models / "imdb-hkt", "--out", pipe).returncode == 1 and pipe.is_fifo(), "not a file, and replaced"

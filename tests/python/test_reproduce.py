@@ -105,15 +105,43 @@ def test_a_published_run_is_trained_again(quick, tmp_path, data):
         assert process.returncode == code and word in process.stdout, process.stdout + process.stderr
 
 
+def test_results_that_lack_something_are_refused(quick, tmp_path):
+    folder, _ = quick
+    results = json.loads((folder / "listops-quick/results.json").read_text())
+    damaged = tmp_path / "results.json"
+
+    def expect_refusal(content):
+        damaged.write_text(json.dumps(content))
+        refused(run("reproduce", "--check", damaged, "--run", "hkt-seed0", "--out", tmp_path), "no results")
+        refused(run("report", damaged, "--out", tmp_path / "page.html"), "no results")
+
+    expect_refusal([])
+    for key in ("format", "experiment", "budget", "seeds", "where", "models", "comparisons", "runs"):
+        expect_refusal({name: value for name, value in results.items() if name != key})
+        expect_refusal({**results, key: None})
+    expect_refusal({**results, "runs": []})
+    for part in ("models", "runs"):
+        for key in results[part][0].keys() & {"name", "what", "test_accuracy", "mean", "runs", "config", "test"}:
+            expect_refusal({**results, part: [{name: value for name, value in results[part][0].items() if name != key}]})
+
+
+def test_a_folder_of_experiments_is_reported(quick, tmp_path):
+    folder, _ = quick
+    process = run("report", folder, "--out", tmp_path / "page.html")
+    assert process.returncode == 0 and "listops: HKT reaches" in process.stdout, process.stderr
+
+
 def test_wrong_use(quick, tmp_path, data):
     folder, _ = quick
     published = folder / "listops-quick/results.json"
     refused(run("reproduce", "--check", published, data=data), "--run is missing", "hkt-seed0")
     refused(run("reproduce", "--check", published, "--run", "hkt-sed0", data=data), "nearest", "hkt-seed0")
-    refused(run("reproduce", "--check", tmp_path / "none.json", "--run", "hkt-seed0"), "cannot be read")
-    (tmp_path / "other.json").write_text("[]")
-    refused(run("reproduce", "--check", tmp_path / "other.json", "--run", "hkt-seed0"), "no results")
-    refused(run("report", tmp_path / "other.json"), "no results")
+    for none in (tmp_path / "none.json", tmp_path):
+        refused(run("reproduce", "--check", none, "--run", "hkt-seed0"), "can be read")
+    refused(run("reproduce", "listops", "--check", published, "--run", "hkt-seed0"), "takes no experiment")
+    refused(run("reproduce", "listops", "--run", "hkt-seed0"), "--check")
+    refused(run("reproduce", "all", "--only", "hkt"), "--only")
+    refused(run("report", published, "--out", published), "to be read")
     refused(run("reproduce", "listop"), "no experiment", "nearest", "listops")
     refused(run("reproduce"), "which experiment")
     refused(run("reproduce", "listops", "--only", "standrd"), "no model", "nearest", "standard")
