@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,8 +15,6 @@
 #include "run_directory.h"
 
 namespace hkt::train {
-
-using Warn = std::function<void(const std::string&)>;
 
 // What a model is, beside its weights; it travels in the metadata of both files.
 struct Identity {

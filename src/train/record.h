@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint.h"
 #include "run_directory.h"
 
 namespace hkt::train {

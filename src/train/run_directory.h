@@ -2,9 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 
 namespace hkt::train {
+
+using Warn = std::function<void(const std::string&)>;  // is told, in a sentence, what had to be mended or left out
 
 struct RunDirectory {
   std::filesystem::path folder;
