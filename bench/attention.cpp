@@ -1,5 +1,6 @@
 // hkt::attention beside standard attention and the ways to write HKT in plain PyTorch.
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <torch/autograd.h>
 
 #include "harness.h"
 #include "hkt/ops.h"

@@ -1,7 +1,9 @@
 // hkt::attention on a GPU beside standard attention (cuDNN's and FlashAttention-2's kernels, through torch) and the ways to
 // write HKT in plain PyTorch.
+#include <ATen/ATen.h>
 #include <ATen/Context.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/cuda.h>
 
 #include <cmath>
 

@@ -1,5 +1,6 @@
 // hkt::downsample beside the same filter as a convolution.
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <torch/autograd.h>
 
 #include "harness.h"
 #include "hkt/ops.h"

@@ -1,7 +1,8 @@
 // `make bench`: measures every operator and whole training steps, prints the tables and writes them to results/ with commit and machine.
 //   hkt_bench [--quick] [--cuda] [--out NAME]     writes NAME.json and NAME.md (default: nothing is written)
 //   --cuda measures the operators on the first GPU instead of the CPU.
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <torch/utils.h>
 
 #include <cstdlib>
 #include <fstream>

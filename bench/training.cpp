@@ -1,5 +1,13 @@
 // Whole training steps: the classifier with standard attention, with HKT, and the standard one made of torch's own parts.
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <torch/cuda.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adamw.h>
 
 #include <chrono>
 #include <memory>

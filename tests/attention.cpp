@@ -1,7 +1,8 @@
 // hkt::attention against its two oracles, against SDPA where the two must agree, and the promises of its definition.
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
 
 #include <cmath>
 

@@ -2,8 +2,9 @@
 // pass. A failure prints the case, the worst place and both values.
 #pragma once
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/utils.h>
 
 #include <optional>
 #include <ostream>

@@ -1,12 +1,14 @@
 // hkt::attention on a GPU: against the definition in float64, on the shapes of the CPU's tests and on those of the
 // tensor-core kernels, and what only a GPU can get wrong. Skipped, aloud, where there is no GPU.
+#include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/cuda.h>
 
 #include "attention_cases.h"
 #include "hkt/ops.h"

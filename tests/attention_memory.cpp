@@ -1,8 +1,9 @@
 // Memory of hkt::attention: linear in the length, and no copy of inputs that can be read as they lie.
+#include <ATen/ATen.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
 
 #include <algorithm>
 

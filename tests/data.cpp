@@ -1,7 +1,7 @@
 // Data sets: ListOps and what it means, the user's own texts, the packed files and the splits made of them.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <torch/torch.h>
 
 #include <csignal>
 #include <cstdlib>

@@ -1,4 +1,5 @@
 // Archives and folders: CIFAR-10 and IMDB from all their forms, what is damaged or hostile, checksums, stalled downloads.
+#include <ATen/ATen.h>
 #include <archive.h>
 #include <archive_entry.h>
 #include <fcntl.h>
@@ -6,7 +7,6 @@
 #include <netinet/in.h>
 #include <sys/file.h>
 #include <sys/socket.h>
-#include <torch/torch.h>
 #include <unistd.h>
 
 #include <algorithm>

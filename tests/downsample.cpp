@@ -1,7 +1,9 @@
 // The operator hkt::downsample against its reference: values, gradients, causality, dtypes and bad inputs.
+#include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/utils.h>
 
 #include <string>
 #include <vector>

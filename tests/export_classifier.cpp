@@ -1,6 +1,7 @@
 // Writes a classifier's weights, and tokens with the logits it gives them, for a reader in another language to repeat.
 // usage: export_classifier CONFIG_JSON WEIGHTS.safetensors CASE.safetensors float32|float64
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <torch/utils.h>
 
 #include <iostream>
 #include <string>

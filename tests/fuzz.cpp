@@ -1,8 +1,8 @@
 // Readers under mutated input, 100,000 each: they give a result or the one kind of error they promise, and never read what
 // is not theirs (the sanitizers watch in `make sanitize`). The same mutations every time; HKT_FUZZ_SEED gives others.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <torch/torch.h>
 #include <unistd.h>
 #include <zlib.h>
 

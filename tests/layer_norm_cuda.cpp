@@ -1,11 +1,14 @@
 // The layer norm of the modules on a GPU: against at::layer_norm in float64. Skipped, aloud, where there is no GPU.
+#include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/cuda.h>
+#include <torch/nn/modules/normalization.h>
 
 #include "attention_cases.h"
 #include "nn/layer_norm.h"

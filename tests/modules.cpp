@@ -1,9 +1,11 @@
 // The modules: every option, causality, padding, the cases with a known answer, gradients, and bad inputs.
 #include "hkt/modules.h"
 
+#include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/adamw.h>
+#include <torch/utils.h>
 
 #include <functional>
 #include <string>

@@ -1,8 +1,10 @@
 // The two oracles of HKT attention agree with each other, with SDPA where they must, and with hand-made downsampling.
 #include "hkt/reference.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/utils.h>
 
 #include <cmath>
 #include <string>

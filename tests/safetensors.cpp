@@ -1,9 +1,12 @@
 // Safetensors files: there and back, a reader that no bytes can break, and a writer that leaves whole files only.
 #include "hkt/safetensors.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
 
 #include <csignal>
 #include <cstring>

@@ -1,8 +1,9 @@
 // The theory lab against closed forms and against slower, independent computations.
 #include "hkt/theory.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/utils.h>
 
 #include <cmath>
 

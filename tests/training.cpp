@@ -1,6 +1,11 @@
 // The parts of training: batches, optimiser and schedule, statistics, parameter counts.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adamw.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <numeric>
@@ -147,6 +152,7 @@ TEST_F(Optimizer, AgreesWithTorchsOwnAdamW) {
   config.weight_decay = 0.3;
   config.gradient_norm = 0.5;
   train::Optimizer optimizer(*ours, config);
+  optimizer.set_learning_rate(0.01);
   std::vector<at::Tensor> matrices, others;
   for (const auto& parameter : theirs->named_parameters()) {
     const bool decays = parameter.value().dim() >= 2 && parameter.key().find("alpha") == std::string::npos;
@@ -165,7 +171,7 @@ TEST_F(Optimizer, AgreesWithTorchsOwnAdamW) {
     const double norm = torch::nn::utils::clip_grad_norm_(theirs->parameters(), 0.5);
     reference.step();
     reference.zero_grad();
-    EXPECT_NEAR(optimizer.step(0.01).item<double>(), norm, 1e-4 * norm);
+    EXPECT_NEAR(optimizer.step().item<double>(), norm, 1e-4 * norm);
     EXPECT_GT(norm, 0.5) << "the test must cut something";
   }
   const auto expected = theirs->named_parameters();
@@ -178,9 +184,10 @@ TEST_F(Optimizer, ItsStateGoesOnWhereItStopped) {
   auto straight = model(), resumed = model();
   train::Optimizer first(*straight, {}), before(*resumed, {});
   const auto steps = [](Classifier& model, train::Optimizer& optimizer, int begin, int end) {
+    optimizer.set_learning_rate(0.01);
     for (int step = begin; step < end; ++step) {
       backward(model, step);
-      optimizer.step(0.01);
+      optimizer.step();
     }
   };
   steps(straight, first, 0, 6);
@@ -318,7 +325,7 @@ TEST(Learner, LearnsAToyTask) {
   std::iota(all.begin(), all.end(), std::int64_t{0});
   const auto batch = data::make_batch(split, all, {.batch = 30, .max_length = 64});
   double loss = 0;
-  for (int step = 0; step < 150; ++step) loss = learner.step(batch, 3e-3).loss.item<double>();
+  for (int step = 0; step < 150; ++step) loss = learner.step(batch, 3e-3)[0].item<double>();
   const auto after = train::evaluate(learner.model(), split, config, at::kCPU);
   EXPECT_LT(loss, 0.1);
   EXPECT_EQ(after.tally.accuracy(), 1);

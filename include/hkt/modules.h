@@ -65,7 +65,7 @@ class HKT_EXPORT HierarchicalAttentionImpl : public torch::nn::Module {
 
   ModelConfig config_;
   int64_t head_width_;
-  at::Tensor rotations_;  // made when needed, in the dtype and for the length that was asked for
+  at::Tensor rotations_;  // made when needed, for max_length rows
 };
 TORCH_MODULE(HierarchicalAttention);
 

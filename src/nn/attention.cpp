@@ -118,7 +118,9 @@ HierarchicalAttentionImpl::Projected HierarchicalAttentionImpl::projected(const 
     const auto& x = levels[l];
     const int64_t parts = weight.size(0) / config_.width;
     auto both = at::linear(x, weight).view({x.size(0), x.size(1), parts, config_.heads, head_width_});
-    if (config_.positions == Positions::rotary) both = positions::rotate(rotations_, both, int64_t{1} << level);
+    if (config_.positions == Positions::rotary) {
+      both = positions::rotate(rotations_, both, int64_t{1} << level, config_.max_length);
+    }
     const auto split = both.unbind(2);
     const auto q = split.front().transpose(1, 2);
     const bool cone_is_left = config_.psd == Psd::cone && parts == 1;

@@ -57,7 +57,7 @@ at::Tensor ClassifierImpl::embedded(const at::Tensor& tokens) {
   const int64_t length = tokens.size(1);
   if (config_.positions == Positions::learned) x = x + positions.narrow(0, 0, length);
   if (config_.positions == Positions::sinusoidal) {
-    x = x + positions::sinusoids(sinusoids_, length, config_.width, x.options());
+    x = x + positions::sinusoids(sinusoids_, length, config_.max_length, config_.width, x.options());
   }
   return x;
 }

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace hkt::positions {
@@ -30,20 +31,21 @@ const at::Tensor& table(at::Tensor& cache, int64_t length, at::ScalarType type, 
 
 }  // namespace
 
-at::Tensor sinusoids(at::Tensor& cache, int64_t length, int64_t width, const at::TensorOptions& options) {
+at::Tensor sinusoids(at::Tensor& cache, int64_t length, int64_t longest, int64_t width,
+                     const at::TensorOptions& options) {
   const auto make = [&] {
-    const auto angle = angles(length, width, options.device());
+    const auto angle = angles(std::max(length, longest), width, options.device());
     return at::stack({angle.sin(), angle.cos()}, 2).flatten(1).narrow(1, 0, width);
   };
   return table(cache, length, c10::typeMetaToScalarType(options.dtype()), options.device(), make).narrow(0, 0, length);
 }
 
-at::Tensor rotate(at::Tensor& cache, const at::Tensor& x, int64_t stride) {
+at::Tensor rotate(at::Tensor& cache, const at::Tensor& x, int64_t stride, int64_t longest) {
   const int64_t rows = x.size(1), width = x.size(-1);
   const int64_t length = rows == 0 ? 0 : (rows - 1) * stride + 1;
   const auto real_type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto make = [&] {
-    const auto angle = angles(length, width, x.device());
+    const auto angle = angles(std::max(length, longest), width, x.device());
     return at::complex(angle.cos(), angle.sin());
   };
   const auto& turns = table(cache, length, c10::toComplexType(real_type), x.device(), make);

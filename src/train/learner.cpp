@@ -7,13 +7,21 @@
 #include <vector>
 
 #include "autocast.h"
+#ifdef HKT_WITH_CUDA
+#include "recorded_cuda.h"
+#endif
 
 namespace hkt::train {
 namespace {
 
-at::Tensor logits_of(Classifier& model, const data::Batch& batch, bool bfloat16, at::Device device) {
-  const Autocast autocast(bfloat16, device);
-  return model->forward(batch.tokens.to(device, true), batch.lengths.to(device, true)).to(at::kFloat);
+at::Tensor logits_of(Classifier& model, const data::Batch& batch, bool bfloat16) {
+  const Autocast autocast(bfloat16, batch.tokens.device());
+  return model->forward(batch.tokens, batch.lengths).to(at::kFloat);
+}
+
+data::Batch moved(const data::Batch& batch, at::Device device) {
+  return {batch.tokens.to(device, true), batch.lengths.to(device, true), batch.labels.to(device, true),
+          batch.valid_tokens};
 }
 
 Classifier made_on(at::Device device, const ModelConfig& config) {
@@ -29,39 +37,91 @@ bool uses_bfloat16(const Config& config, at::Device device) {
   return config.train.precision == Precision::bfloat16;
 }
 
-Learner::Learner(const Config& config, at::Device device)
+#ifdef HKT_WITH_CUDA
+struct Learner::RecordedStep {
+  data::Batch batch;  // read and written by the recording
+  at::Tensor result;
+  RecordedCuda recorded;
+};
+#else
+struct Learner::RecordedStep {};
+#endif
+
+Learner::Learner(const Config& config, at::Device device, Launches launches)
     : device_(device),
       bfloat16_(uses_bfloat16(config, device)),
+      launches_(launches),
       model_(made_on(device, config.model)),
       optimizer_(*model_, config.train) {
   model_->train();
 }
 
-StepResult Learner::step(const data::Batch& batch, double learning_rate) {
+Learner::~Learner() = default;
+
+at::Tensor Learner::step(const data::Batch& batch, double learning_rate) {
   model_->train();
-  const auto labels = batch.labels.to(device_, true);
-  const auto logits = logits_of(model_, batch, bfloat16_, device_);
-  const auto loss = torch::nn::functional::cross_entropy(logits, labels);
+  optimizer_.set_learning_rate(learning_rate);
+#ifdef HKT_WITH_CUDA
+  if (device_.is_cuda() && launches_ == Launches::recorded) {
+    const std::pair shape(batch.tokens.size(0), batch.tokens.size(1));
+    const auto [found, first_time] = recorded_.try_emplace(shape);
+    if (!first_time) return replay_step(found->second, batch);
+  }
+#endif
+  return launch_step(moved(batch, device_));
+}
+
+at::Tensor Learner::launch_step(const data::Batch& batch) {
+  const auto logits = logits_of(model_, batch, bfloat16_);
+  const auto loss = torch::nn::functional::cross_entropy(logits, batch.labels);
   loss.backward();
   const at::NoGradGuard no_grad;
-  return {loss.detach(), logits.argmax(1).eq(labels).sum(), optimizer_.step(learning_rate)};
+  const auto correct = logits.argmax(1).eq(batch.labels).sum();
+  return at::stack({loss.detach(), correct.to(at::kFloat), optimizer_.step()});
 }
 
-Learner::AttentionInput Learner::attention_input(const data::Batch& batch) const {
-  const auto width = model_->embedding->weight.size(1);
-  const auto options = at::TensorOptions(device_).dtype(at::kFloat);
-  return {at::randn({batch.tokens.size(0), batch.tokens.size(1), width}, options).requires_grad_(),
-          batch.lengths.to(device_)};
-}
-
-void Learner::attention_step(const AttentionInput& input) {
-  at::Tensor output;
-  {
-    const Autocast autocast(bfloat16_, device_);
-    output = model_->blocks[0]->as<Block>()->attention->forward(input.features, input.lengths);
+#ifdef HKT_WITH_CUDA
+at::Tensor Learner::replay_step(std::unique_ptr<RecordedStep>& step, const data::Batch& batch) {
+  if (!step) {
+    const auto place_for = [&](const at::Tensor& tensor) { return at::empty_like(tensor, device_); };
+    const data::Batch inputs{place_for(batch.tokens), place_for(batch.lengths), place_for(batch.labels)};
+    auto result = at::empty({3}, at::TensorOptions(device_));
+    step.reset(new RecordedStep{inputs, result,
+                                RecordedCuda([&] { result.copy_(launch_step(inputs)); },
+                                             first_recorded_ ? &first_recorded_->recorded : nullptr)});
+    if (!first_recorded_) first_recorded_ = step.get();
   }
-  output.backward(at::ones_like(output));
-  for (auto& parameter : model_->parameters()) parameter.mutable_grad().reset();
+  const auto put = [](const at::Tensor& into, const at::Tensor& from) {
+    into.copy_(from.is_cpu() ? from.pin_memory() : from, true);
+  };
+  put(step->batch.tokens, batch.tokens);
+  put(step->batch.lengths, batch.lengths);
+  put(step->batch.labels, batch.labels);
+  step->recorded.replay();
+  return step->result.clone();
+}
+#endif
+
+std::function<void()> Learner::attention_step(const data::Batch& batch) {
+  const auto width = model_->embedding->weight.size(1);
+  const auto features = at::randn({batch.tokens.size(0), batch.tokens.size(1), width}, at::TensorOptions(device_));
+  const auto step = [this, input = features.requires_grad_(), lengths = batch.lengths.to(device_)] {
+    at::Tensor output;
+    {
+      const Autocast autocast(bfloat16_, device_);
+      output = model_->blocks[0]->as<Block>()->attention->forward(input, lengths);
+    }
+    output.backward(at::ones_like(output));
+    input.mutable_grad().reset();
+    for (auto& parameter : model_->parameters()) parameter.mutable_grad().reset();
+  };
+#ifdef HKT_WITH_CUDA
+  if (device_.is_cuda() && launches_ == Launches::recorded) {
+    step();
+    return [recorded = std::make_shared<RecordedCuda>(step), step] { recorded->replay(); };
+  }
+#endif
+  return step;
 }
 
 std::int64_t Learner::parameters() const {
@@ -83,7 +143,7 @@ Predictions evaluate(Classifier& model, const data::Split& split, const Config& 
     const auto batch = queue.next();
     if (!batch) break;
     const auto where = at::tensor(sequences, at::kLong);
-    result.logits.index_copy_(0, where, logits_of(model, *batch, uses_bfloat16(config, device), device).cpu());
+    result.logits.index_copy_(0, where, logits_of(model, moved(*batch, device), uses_bfloat16(config, device)).cpu());
     result.labels.index_copy_(0, where, batch->labels);
     result.tally.sequences += where.size(0);
     if (watch) watch(result.tally.sequences, split.size());

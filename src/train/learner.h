@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "data/batches.h"
 #include "hkt/config.h"
@@ -21,36 +23,40 @@ struct Tally {
   double accuracy() const { return sequences > 0 ? static_cast<double>(correct) / static_cast<double>(sequences) : 0; }
 };
 
-// What a step leaves behind, on the model's device: to look at it is to wait for the device.
-struct StepResult {
-  at::Tensor loss;           // mean over the batch
-  at::Tensor correct;        // how many
-  at::Tensor gradient_norm;  // before it was cut
-};
+// How a GPU gets its work. Hundreds of small launches take the host longer than they take the GPU, so a step for a
+// shape of batch that was there before is recorded and replayed. The bits are the same.
+enum class Launches : std::uint8_t { recorded, one_by_one };
 
 class Learner {
  public:
   // Draws the weights from torch's generator.
-  Learner(const Config& config, at::Device device);
+  Learner(const Config& config, at::Device device, Launches launches = Launches::recorded);
+  ~Learner();
 
-  StepResult step(const data::Batch& batch, double learning_rate);
+  // Gives back float32 [3] on the model's device: the mean loss, how many were right, and the gradient's norm before it
+  // was cut. To look at them is to wait for the device.
+  at::Tensor step(const data::Batch& batch, double learning_rate);
 
-  // Forward and backward of the first block's attention alone, to be timed: the batch's lengths, and random features.
-  struct AttentionInput {
-    at::Tensor features, lengths;
-  };
-  AttentionInput attention_input(const data::Batch& batch) const;
-  void attention_step(const AttentionInput& input);
+  // Forward and backward of the first block's attention alone, to be timed, for the batch's lengths and random features.
+  std::function<void()> attention_step(const data::Batch& batch);
 
   Classifier& model() { return model_; }
   Optimizer& optimizer() { return optimizer_; }
   std::int64_t parameters() const;
 
  private:
+  struct RecordedStep;
+
+  at::Tensor launch_step(const data::Batch& batch);  // of a batch on the device
+  at::Tensor replay_step(std::unique_ptr<RecordedStep>& step, const data::Batch& batch);
+
   at::Device device_;
   bool bfloat16_;
+  Launches launches_;
   Classifier model_;
   Optimizer optimizer_;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<RecordedStep>> recorded_;  // none: seen once
+  RecordedStep* first_recorded_ = nullptr;  // whose memory the others share
 };
 
 // The logits of every sequence of a split, float32 [size, classes], in the split's order, on the CPU.

@@ -30,6 +30,8 @@ double learning_rate(const TrainConfig& config, std::int64_t step, std::int64_t 
 
 Optimizer::Optimizer(const torch::nn::Module& module, const TrainConfig& config) : config_(config) {
   matrices_.weight_decay = config.weight_decay;
+  const auto device = module.parameters().front().device();
+  learning_rate_ = at::zeros({}, at::TensorOptions(device).dtype(device.is_cpu() ? at::kDouble : at::kFloat));
   for (const auto& parameter : module.named_parameters()) {
     if (!parameter.value().requires_grad()) continue;
     add(is_matrix(parameter.key(), parameter.value()) ? matrices_ : others_, parameter.key(), parameter.value());
@@ -44,7 +46,9 @@ void Optimizer::add(Group& group, const std::string& name, const at::Tensor& par
   group.steps.push_back(at::zeros({}, parameter.options().dtype(at::kFloat)));
 }
 
-at::Tensor Optimizer::step(double learning_rate) {
+void Optimizer::set_learning_rate(double rate) { learning_rate_.fill_(rate); }
+
+at::Tensor Optimizer::step() {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
   for (const auto* group : {&matrices_, &others_}) {
@@ -63,7 +67,7 @@ at::Tensor Optimizer::step(double learning_rate) {
     const std::vector<at::Tensor> own(next, next + static_cast<std::ptrdiff_t>(group->parameters.size()));
     next += static_cast<std::ptrdiff_t>(group->parameters.size());
     at::_foreach_add_(group->steps, 1);
-    at::_fused_adamw_(group->parameters, own, group->means, group->squares, {}, group->steps, learning_rate,
+    at::_fused_adamw_(group->parameters, own, group->means, group->squares, {}, group->steps, learning_rate_,
                       first_moment, second_moment, group->weight_decay, epsilon, false, false);
     for (auto& parameter : group->parameters) parameter.mutable_grad().reset();
   }

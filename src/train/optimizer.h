@@ -20,9 +20,11 @@ class Optimizer {
  public:
   Optimizer(const torch::nn::Module& module, const TrainConfig& config);
 
+  void set_learning_rate(double rate);
+
   // Cuts the gradients to config.gradient_norm, updates the parameters and forgets the gradients. Gives back the norm
   // that was there, a scalar on the parameters' device. A norm that is not finite makes the parameters so.
-  at::Tensor step(double learning_rate);
+  at::Tensor step();
 
   NamedTensors state() const;
   // Takes what state() gave; throws std::runtime_error where a tensor is missing or has another shape.
@@ -37,6 +39,7 @@ class Optimizer {
   void add(Group& group, const std::string& name, const at::Tensor& parameter);
 
   TrainConfig config_;
+  at::Tensor learning_rate_;  // where the parameters are, so that a recorded step reads the present one
   Group matrices_, others_;
 };
 

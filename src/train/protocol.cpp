@@ -63,6 +63,29 @@ void main_table(Protocol& protocol, const json& hkt, Budget budget) {
   }
 }
 
+// How good each can be: as many candidates for standard attention as for HKT.
+void best(Protocol& protocol, const json& hkt, Budget budget) {
+  const std::string own = hkt["model"].value("positions", "sinusoidal");
+  auto& models = protocol.models;
+  models.push_back(
+      variant(hkt, "standard-best", "standard, positions and learning rate chosen on validation", {"model.levels=1"}));
+  models.push_back(variant(hkt, "hkt-best",
+                           "HKT, " + levels_of(hkt) + ", positions, filter and learning rate chosen on validation", {},
+                           {"standard-best"}));
+  for (const auto& positions : {own, std::string("rotary")}) {
+    for (const auto& rate : learning_rates()) {
+      models[0].candidates.push_back({"model.positions=" + positions, rate.front()});
+    }
+    for (const Changes& filter : {Changes{}, Changes{"model.filter=depthwise", "model.kernel_size=4"}}) {
+      for (const std::string rate : {"5e-4", "1e-3"}) {
+        models[1].candidates.push_back({"model.positions=" + positions, "train.learning_rate=" + rate});
+        models[1].candidates.back().insert(models[1].candidates.back().end(), filter.begin(), filter.end());
+      }
+    }
+  }
+  if (budget == Budget::full) protocol.seeds = {0, 1, 2};
+}
+
 // HKT with one thing changed at a time.
 void ablation(Protocol& protocol, const json& hkt, Budget budget) {
   auto& models = protocol.models;
@@ -159,7 +182,9 @@ const std::vector<Plan>& plans() {
        main_table},
       {{"listops-ablation", "what carries the gain on ListOps"}, "listops", {}, ablation},
       {{"imdb-ablation", "what carries the gain on IMDB"}, "imdb", {}, ablation},
-      {{"listops-lra", "ListOps as Long Range Arena has it, T = 2,000"}, "listops-lra", {}, long_range},
+      {{"listops-best", "ListOps, each as good as it can be"}, "listops", {}, best},
+      {{"imdb-best", "IMDB by bytes, each as good as it can be"}, "imdb", {}, best},
+      {{"listops-lra", "ListOps as Long Range Arena has it, T = 2,000"}, "listops-lra", {"train.epochs=4"}, long_range},
       {{"imdb-long", "IMDB with T = 4,096"}, "imdb", {"model.max_length=4096"}, long_range},
       {{"listops-width", "how Gaussian scores are, d = 32 to 512, over 30 epochs"},
        "listops",

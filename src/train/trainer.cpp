@@ -148,14 +148,17 @@ void Trainer::fail_not_finite(const std::string& what, std::int64_t step) const 
 
 // Looks at the results of the steps since the last time, oldest first.
 void Trainer::settle() {
+  if (pending_.empty()) return;
+  const auto results = at::stack(pending_).to(at::kCPU, at::kDouble);  // one wait for all
   for (std::size_t i = 0; i < pending_.size(); ++i) {
-    const double loss = pending_[i].loss.item<double>();
-    last_gradient_norm_ = pending_[i].gradient_norm.item<double>();
+    const auto* result = results.const_data_ptr<double>() + 3 * i;
+    const double loss = result[0];
+    last_gradient_norm_ = result[2];
     if (!std::isfinite(loss) || !std::isfinite(last_gradient_norm_)) {
       const auto step = position_.step - static_cast<std::int64_t>(pending_.size() - i) + 1;
       fail_not_finite(std::isfinite(loss) ? "gradient" : "loss", step);
     }
-    const Tally tally{loss * static_cast<double>(pending_sizes_[i]), pending_[i].correct.item<std::int64_t>(),
+    const Tally tally{loss * static_cast<double>(pending_sizes_[i]), static_cast<std::int64_t>(result[1]),
                       pending_sizes_[i]};
     add(position_.epoch_tally, tally);
     add(position_.recent_tally, tally);

@@ -84,7 +84,7 @@ class Trainer {
   std::unique_ptr<MetricsFile> metrics_;
   Position position_;
   NamedTensors best_;
-  std::vector<StepResult> pending_;  // steps whose results were not looked at yet
+  std::vector<at::Tensor> pending_;  // what steps gave back and was not looked at yet
   std::vector<std::int64_t> pending_sizes_;
   std::int64_t tokens_ = 0;  // since the epoch began here
   double wait_seconds_ = 0;  // of it for data

@@ -131,14 +131,10 @@ bool can_map_all(const AttentionBackward& problem) {
 
 }  // namespace
 
-// There are kernels for more levels (backward_deep.h), but they were changed after they had last passed the tests on a
-// GPU: until they have again, the older family takes such problems.
-constexpr int tested_levels = 3;
-
 bool can_run_backward(const AttentionBackward& problem, const Device& device) {
   if (device.capability != 90 || (problem.element != Element::bfloat16 && problem.element != Element::float16))
     return false;
-  if (problem.levels < 1 || problem.levels > tested_levels) return false;
+  if (problem.levels < 1 || problem.levels > (problem.width <= 64 ? deep_narrow_levels : max_levels)) return false;
   if (problem.width != problem.value_width) return false;
   if (problem.width < 8 || problem.width > 128 || problem.width % 8 != 0) return false;
   if (problem.batch < 1 || problem.heads < 1 || problem.length < 1 || problem.length > 1 << 29) return false;

@@ -1,0 +1,24 @@
+// Recording by torch's CUDA graphs.
+#include "recorded_cuda.h"
+
+#include <ATen/cuda/CUDAContextLight.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+
+namespace hkt::train {
+RecordedCuda::RecordedCuda(const std::function<void()>& work, RecordedCuda* share_memory_with) {
+  const auto memory = share_memory_with ? share_memory_with->graph_.pool() : at::cuda::MempoolId_t{0, 0};
+  c10::cuda::device_synchronize();
+  // cuBLAS keeps a workspace for each stream: the recording's must lie in its own memory, and not be used after it.
+  at::cuda::clearCublasWorkspaces();
+  {
+    const c10::cuda::CUDAStreamGuard recording(c10::cuda::getStreamFromPool());
+    // Other threads may go on: one of them prepares batches.
+    graph_.capture_begin(memory, cudaStreamCaptureModeThreadLocal);
+    work();
+    graph_.capture_end();
+  }
+  at::cuda::clearCublasWorkspaces();
+}
+
+}  // namespace hkt::train

@@ -1,0 +1,86 @@
+// Training steps on a GPU: recorded and replayed ones against the same steps launched one by one. Skipped, aloud, where
+// there is no GPU.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/cuda.h>
+#include <torch/utils.h>
+
+#include <vector>
+
+#include "data/batches.h"
+#include "train/learner.h"
+
+namespace hkt::testing {
+namespace {
+
+const at::Device gpu(at::kCUDA, 0);
+
+class TrainingCuda : public ::testing::TestWithParam<Positions> {
+ protected:
+  void SetUp() override {
+    if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU here";
+    at::globalContext().setDeterministicAlgorithms(true, true);
+  }
+  void TearDown() override { at::globalContext().setDeterministicAlgorithms(false, false); }
+};
+
+data::Batch random_batch(std::int64_t size, std::int64_t length) {
+  auto lengths = at::randint(1, length + 1, {size}, at::kLong);
+  lengths[0].fill_(length);
+  return {at::randint(0, 50, {size, length}, at::kLong), lengths, at::randint(0, 3, {size}, at::kLong),
+          lengths.sum().item<std::int64_t>()};
+}
+
+std::vector<data::Batch> batches_of_two_shapes() {
+  std::vector<data::Batch> batches;
+  for (int i = 0; i < 12; ++i) batches.push_back(random_batch(6, i % 3 == 0 ? 100 : 37));
+  return batches;
+}
+
+struct Trained {
+  at::Tensor results;
+  std::vector<at::Tensor> parameters;
+};
+
+// Evaluation in between, because it shares the model's tables and torch's memory with the steps.
+Trained trained(const Config& config, train::Launches launches, const std::vector<data::Batch>& batches) {
+  torch::manual_seed(7);
+  train::Learner learner(config, gpu, launches);
+  std::vector<at::Tensor> results;
+  double rate = 1e-3;
+  for (const auto& batch : batches) {
+    results.push_back(learner.step(batch, rate));
+    rate *= 0.9;
+    if (results.size() % 5 == 0) {
+      const at::NoGradGuard no_grad;
+      learner.model()->eval();
+      learner.model()->forward(at::randint(0, 50, {3, 128}, at::TensorOptions(gpu).dtype(at::kLong)), {});
+    }
+  }
+  return {at::stack(results).cpu(), learner.model()->parameters()};
+}
+
+TEST_P(TrainingCuda, RecordedStepsGiveTheBitsOfLaunchedOnes) {
+  Config config;
+  config.model.width = config.model.feedforward = 64;
+  config.model.vocab = 50;
+  config.model.classes = 3;
+  config.model.max_length = 128;
+  config.model.positions = GetParam();
+  torch::manual_seed(1);
+  const auto batches = batches_of_two_shapes();
+  const auto launched = trained(config, train::Launches::one_by_one, batches);
+  const auto recorded = trained(config, train::Launches::recorded, batches);
+  EXPECT_TRUE(launched.results.isfinite().all().item<bool>());
+  EXPECT_TRUE(at::equal(launched.results, recorded.results)) << launched.results - recorded.results;
+  ASSERT_EQ(launched.parameters.size(), recorded.parameters.size());
+  for (std::size_t i = 0; i < launched.parameters.size(); ++i) {
+    EXPECT_TRUE(at::equal(launched.parameters[i], recorded.parameters[i])) << "parameter " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TrainingCuda,
+                         ::testing::Values(Positions::sinusoidal, Positions::learned, Positions::rotary));
+
+}  // namespace
+}  // namespace hkt::testing
