@@ -1,6 +1,7 @@
 // Training steps on a GPU: recorded and replayed ones against the same steps launched one by one. Skipped, aloud, where
 // there is no GPU.
 #include <ATen/ATen.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <gtest/gtest.h>
 #include <torch/cuda.h>
 #include <torch/utils.h>
@@ -77,6 +78,27 @@ TEST_P(TrainingCuda, RecordedStepsGiveTheBitsOfLaunchedOnes) {
   for (std::size_t i = 0; i < launched.parameters.size(); ++i) {
     EXPECT_TRUE(at::equal(launched.parameters[i], recorded.parameters[i])) << "parameter " << i;
   }
+}
+
+// Long sequences are thousands of shapes: each recording with memory of its own would fill any GPU.
+TEST_P(TrainingCuda, RecordingsShareTheirMemory) {
+  Config config;
+  config.model.vocab = 50;
+  config.model.classes = 3;
+  config.model.max_length = 512;
+  config.model.positions = GetParam();
+  train::Learner learner(config, gpu);
+  const auto reserved = [] {
+    return static_cast<double>(c10::cuda::CUDACachingAllocator::getDeviceStats(gpu.index()).reserved_bytes[0].current);
+  };
+  const auto step_twice = [&](std::int64_t length) {
+    for (int i = 0; i < 2; ++i) learner.step(random_batch(32, length), 1e-3);
+  };
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  step_twice(512);
+  const double first = reserved();
+  for (std::int64_t length = 511; length > 470; --length) step_twice(length);
+  EXPECT_LT(reserved(), 1.5 * first);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TrainingCuda,

@@ -81,14 +81,15 @@ at::Tensor Learner::launch_step(const data::Batch& batch) {
 }
 
 #ifdef HKT_WITH_CUDA
+RecordedCuda* Learner::recorded_before() const { return first_recorded_ ? &first_recorded_->recorded : nullptr; }
+
 at::Tensor Learner::replay_step(std::unique_ptr<RecordedStep>& step, const data::Batch& batch) {
   if (!step) {
     const auto place_for = [&](const at::Tensor& tensor) { return at::empty_like(tensor, device_); };
     const data::Batch inputs{place_for(batch.tokens), place_for(batch.lengths), place_for(batch.labels)};
     auto result = at::empty({3}, at::TensorOptions(device_));
-    step.reset(new RecordedStep{inputs, result,
-                                RecordedCuda([&] { result.copy_(launch_step(inputs)); },
-                                             first_recorded_ ? &first_recorded_->recorded : nullptr)});
+    step.reset(
+        new RecordedStep{inputs, result, RecordedCuda([&] { result.copy_(launch_step(inputs)); }, recorded_before())});
     if (!first_recorded_) first_recorded_ = step.get();
   }
   const auto put = [](const at::Tensor& into, const at::Tensor& from) {
@@ -118,7 +119,7 @@ std::function<void()> Learner::attention_step(const data::Batch& batch) {
 #ifdef HKT_WITH_CUDA
   if (device_.is_cuda() && launches_ == Launches::recorded) {
     step();
-    return [recorded = std::make_shared<RecordedCuda>(step), step] { recorded->replay(); };
+    return [recorded = std::make_shared<RecordedCuda>(step, recorded_before()), step] { recorded->replay(); };
   }
 #endif
   return step;

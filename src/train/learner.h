@@ -14,6 +14,8 @@
 
 namespace hkt::train {
 
+class RecordedCuda;
+
 // Sums over sequences, so that they can be added up.
 struct Tally {
   double loss = 0;
@@ -48,6 +50,7 @@ class Learner {
   struct RecordedStep;
 
   at::Tensor launch_step(const data::Batch& batch);  // of a batch on the device
+  RecordedCuda* recorded_before() const;
   at::Tensor replay_step(std::unique_ptr<RecordedStep>& step, const data::Batch& batch);
 
   at::Device device_;

@@ -6,13 +6,23 @@
 #include <c10/cuda/CUDAGuard.h>
 
 namespace hkt::train {
+namespace {
+
+// One for all: torch gives memory that was freed on a stream to that stream alone.
+c10::cuda::CUDAStream recording_stream() {
+  static const auto stream = c10::cuda::getStreamFromPool();
+  return stream;
+}
+
+}  // namespace
+
 RecordedCuda::RecordedCuda(const std::function<void()>& work, RecordedCuda* share_memory_with) {
   const auto memory = share_memory_with ? share_memory_with->graph_.pool() : at::cuda::MempoolId_t{0, 0};
   c10::cuda::device_synchronize();
   // cuBLAS keeps a workspace for each stream: the recording's must lie in its own memory, and not be used after it.
   at::cuda::clearCublasWorkspaces();
   {
-    const c10::cuda::CUDAStreamGuard recording(c10::cuda::getStreamFromPool());
+    const c10::cuda::CUDAStreamGuard recording(recording_stream());
     // Other threads may go on: one of them prepares batches.
     graph_.capture_begin(memory, cudaStreamCaptureModeThreadLocal);
     work();
