@@ -233,10 +233,13 @@ TEST_F(AttentionCuda, LengthsAreClamped) {
 
 TEST_F(AttentionCuda, WeightsMayBeZeroOrNegativeAndScoresHuge) {
   for (const auto type : {at::kFloat, at::kBFloat16})
-    for (const int64_t width : {64, 128}) {
-      const AttentionCase c{1, 2, 200, width, width, 3, true};
+    for (const int64_t width : {32, 64, 128}) {
+      const AttentionCase c{1, 4, 200, width, width, 3, true};
       auto inputs = make_inputs(c, type, 6, gpu);
-      inputs.weights = at::tensor({1.f, 0.f, 0.f, 0.f, -0.5f, 1.5f}, at::kFloat).view({2, 3}).to(gpu).requires_grad_();
+      inputs.weights = at::tensor({1.f, 0.f, 0.f, 0.f, -0.5f, 1.5f, 0.5f, 0.f, 0.5f, 0.f, 0.f, -1.f}, at::kFloat)
+                           .view({4, 3})
+                           .to(gpu)
+                           .requires_grad_();
       const auto direction = direction_for(c).to(type);
       const auto ours = fast_results(inputs, direction, true);
       const auto exact = exact_results(inputs.to(at::kDouble), direction, true);

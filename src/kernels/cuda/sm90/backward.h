@@ -205,6 +205,9 @@ __device__ __forceinline__ void load_4(float* to, std::uint32_t from) {
                : "r"(from)
                : "memory");
 }
+__device__ __forceinline__ void load_2(float* to, std::uint32_t from) {
+  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(to[0]), "=f"(to[1]) : "r"(from) : "memory");
+}
 __device__ __forceinline__ void store_4(std::uint32_t to, float a, float b, float c, float d) {
   asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }
@@ -227,6 +230,13 @@ __device__ __forceinline__ void load_blocks(std::uint32_t* to, std::uint32_t fro
 __device__ __forceinline__ std::uint32_t flip(std::uint32_t address, std::uint32_t bits) {
   std::uint32_t result;
   asm volatile("xor.b32 %0, %1, %2;" : "=r"(result) : "r"(address), "r"(bits));
+  return result;
+}
+
+// What is computed from the result is computed anew each time.
+__device__ __forceinline__ int again(int value) {
+  int result;
+  asm volatile("mov.b32 %0, %1;" : "=r"(result) : "r"(value));
   return result;
 }
 

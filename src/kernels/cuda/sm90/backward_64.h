@@ -6,6 +6,7 @@
 
 #include "backward.h"
 #include "backward_deep.h"
+#include "backward_half.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
@@ -157,48 +158,82 @@ __device__ __forceinline__ void backward_narrow_add(const BackwardParameters& p,
   wait_stores();
 }
 
-// A warpgroup: 64 keys.
+// A warpgroup: 64 keys. Its keys and values are operands in registers: read from shared memory they would be a tenth of
+// what passes through it. (With deep levels the registers are needed elsewhere, and values are not.)
 template <class T, int width, bool coarse, bool deep>
 __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p, const BackwardWork& work,
                                                      std::uint32_t shared, int half) {
   using Layout = BackwardNarrowLayout<width, deep>;
   constexpr int swizzle = Layout::row;
+  constexpr int half_sum = 2 * Layout::row;         // from 32 queries to the next, in an operand of a sum over them
+  constexpr int half_tile = 32 * Layout::row / 16;  // the same in an operand whose rows they are
   const int lane = threadIdx.x % 32, r = lane / 4, c = lane % 4;
   const int warp = 4 * half + threadIdx.x % 128 / 32;
   const int key = work.key_tile * backward_keys + warp / 2 * 32 + 4 * r + 2 * (warp % 2);  // and the next
-  const std::uint64_t keys = descriptor<swizzle>(shared + Layout::k0 + half * 64 * Layout::row);
-  const std::uint64_t values = descriptor<swizzle>(shared + Layout::v + half * 64 * Layout::row);
-  const GradientPlaces places =
-      gradient_places(shared + Layout::fine, shared + Layout::level1, shared + Layout::level2, warp, lane);
-  const float w0 = weight(p, work, 0);
-  const float c0 = log2_e * w0;
+  const float c0 = log2_e * weight(p, work, 0);
   const bool padding = work.has_padding();
 
   float grad_k[width / 2], grad_v[width / 2];
-  float scores[32], grad_p[32];  // the scores become probabilities
+  float scores[32];  // they become probabilities
+  float grad_p[16], shift[8];
 #pragma unroll
   for (int i = 0; i < width / 2; ++i) grad_k[i] = grad_v[i] = 0;
   const std::uint32_t first_rows = shared + Layout::rows + c * 32;
   const std::uint64_t first_queries = descriptor<swizzle>(shared + Layout::queries);
-  const auto make_shift = [&](float (&shift)[16], int i, int stage) {
+  // What is added to the scores of half b of step i: coarse scores - lse.
+  const auto make_shift = [&](int i, int stage, int b) {
     const int buffer = i % 2;
-    load_rows(shift, first_rows + stage * Layout::row_stage);
+    load_half_rows(shift, first_rows + stage * Layout::row_stage, b);
     if constexpr (coarse) {
-      barrier_wait(shared + Layout::full_scores + buffer * 8, i / 2 % 2);
-      add_coarse_scores(shift, shared + Layout::scores + buffer * coarse_scores_bytes + warp * 1024 + lane * 16);
-      __syncwarp();
-      if (lane == 0) barrier_arrive(shared + Layout::empty_scores + buffer * 8);
+      float coarse_scores[4];
+      if (b == 0) barrier_wait(shared + Layout::full_scores + buffer * 8, i / 2 % 2);
+      load_4(coarse_scores, shared + Layout::scores + buffer * coarse_scores_bytes + warp * 1024 + lane * 16 + b * 512);
+      if (b == 1) {
+        __syncwarp();
+        if (lane == 0) barrier_arrive(shared + Layout::empty_scores + buffer * 8);
+      }
+#pragma unroll
+      for (int k = 0; k < 8; ++k) shift[k] = coarse_scores[k / 2] - shift[k];
     } else {
 #pragma unroll
-      for (int k = 0; k < 16; ++k) shift[k] = -shift[k];
+      for (int k = 0; k < 8; ++k) shift[k] = -shift[k];
+    }
+    pin(shift);
+  };
+  const auto load_delta = [&](int stage, int b) {
+    float delta[8];
+    load_half_rows(delta, first_rows + stage * Layout::row_stage + Layout::delta, b);
+    begin_at_delta(grad_p, delta);
+    pin(grad_p);
+  };
+
+  barrier_wait(shared + Layout::full_keys, 0);
+  std::uint32_t keys[width / 4], values[width / 4];
+  const std::uint64_t shared_values = descriptor<swizzle>(shared + Layout::v + half * 64 * Layout::row);
+  load_operand<Layout::row, width>(keys, shared + Layout::k0 + warp * 16 * Layout::row, lane);
+  if constexpr (!deep) load_operand<Layout::row, width>(values, shared + Layout::v + warp * 16 * Layout::row, lane);
+  const auto start_scores = [&](std::uint64_t queries) {
+#pragma unroll
+    for (int k = 0; k < width / 16; ++k) Product<T, 64>::run(scores, keys + 4 * k, queries + 2 * k, k > 0);
+  };
+  const auto start_grad_p = [&](std::uint64_t grad_out) {
+#pragma unroll
+    for (int k = 0; k < width / 16; ++k) {
+      if constexpr (deep)
+        Product<T, 32>::run(grad_p, shared_values + 2 * k, grad_out + 2 * k, 1);
+      else
+        Product<T, 32>::run(grad_p, values + 4 * k, grad_out + 2 * k, 1);
     }
   };
-  barrier_wait(shared + Layout::full_keys, 0);
   barrier_wait(shared + Layout::full_queries, 0);
   release(scores);
+  pin(keys);
+  if constexpr (!deep) pin(values);
   products_begin();
-  start_product<T, width, 0, 0>(scores, keys, first_queries);
+  start_scores(first_queries);
   products_commit();
+  make_shift(0, 0, 0);
+  load_delta(0, 0);
   products_wait<0>();
   pin(scores);
   // A step begins with its scores, and ends with the next one's: their product follows that of grad_k without a pause.
@@ -208,52 +243,76 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
     const int buffer = i % 2, parity = i / 2 % 2;
     const std::uint64_t queries = first_queries + ring.stage * (Layout::query_stage / 16);
     const std::uint64_t grad_out = queries + Layout::grad_out / 16;
-    release(grad_p);
-    products_begin();
-    start_product<T, width, 0, 0>(grad_p, values, grad_out);
-    products_commit();
-    float shift[16];
-    make_shift(shift, i, ring.stage);
-    std::uint32_t packed[16];
-    const bool diagonal = p.causal && i < backward_keys / backward_queries;
-    if (diagonal || padding)
-      probabilities<T, true>(scores, packed, shift, c0,
-                             sight(work, p.causal, key, work.query_tile(i) * backward_queries + 8 * c));
-    else
-      probabilities<T, false>(scores, packed, shift, c0, {});
-    pin(grad_v);
-    pin(packed);
-    products_begin();
-    start_sum<T, Layout::row>(grad_v, packed, grad_out);
-    products_commit();
+    const bool masked = padding || (p.causal && i < backward_keys / backward_queries);
+    const auto make_probabilities = [&](std::uint32_t (&packed)[8], int b) {
+      if (masked)
+        half_probabilities<T, true>(scores, packed, shift, c0,
+                                    sight(work, p.causal, key, work.query_tile(i) * backward_queries + 8 * c), b);
+      else
+        half_probabilities<T, false>(scores, packed, shift, c0, {}, b);
+    };
+    std::uint32_t packed[2][8], fine[2][8];
+    CoarseGradients sums;
 
-    float delta[16];
-    load_rows(delta, first_rows + ring.stage * Layout::row_stage + Layout::delta);
+    products_begin();
+    start_grad_p(grad_out);
+    products_commit();
+    make_probabilities(packed[0], 0);
+    pin(grad_v);
+    pin(packed[0]);
+    products_begin();
+    start_half_sum<T, Layout::row>(grad_v, packed[0], grad_out);
+    products_commit();
+    make_shift(i, ring.stage, 1);
     products_wait<1>();
     pin(grad_p);
-    Gradients gradients;
-    const GradientPlaces at = {places.fine + buffer * Layout::fine_buffer,
-                               places.level1 + buffer * Layout::level1_buffer,
-                               places.level2 + buffer * Layout::level2_buffer};
-    make_gradients<T, coarse>(gradients,
-                              [&](int element, int row) { return scores[element] * (grad_p[element] - delta[row]); });
+    half_gradients<T, coarse>(fine[0], sums, scores, grad_p, 0);
+
+    load_delta(ring.stage, 1);
+    pin(grad_k);
+    pin(fine[0]);
+    products_begin();
+    start_grad_p(grad_out + half_tile);
+    products_commit();
+    start_half_sum<T, Layout::row>(grad_k, fine[0], queries);
+    products_commit();
+    make_probabilities(packed[1], 1);
+    pin(grad_v);
+    pin(packed[1]);
+    products_begin();
+    start_half_sum<T, Layout::row>(grad_v, packed[1], grad_out + half_sum);
+    products_commit();
+    const GradientPlaces places = gradient_places(
+        shared + Layout::fine + buffer * Layout::fine_buffer, shared + Layout::level1 + buffer * Layout::level1_buffer,
+        shared + Layout::level2 + buffer * Layout::level2_buffer, warp, again(lane) & 31);
     barrier_wait(shared + Layout::empty_gradients + buffer * 8, parity ^ 1);
-    store_fine_gradients(gradients, at);
-    if constexpr (coarse) store_coarse_gradients(gradients, at);
+    store_half_gradients(fine[0], places.fine, 0);
+    products_wait<2>();  // not the last two: grad_k and grad_v
+    pin(grad_p);
+    half_gradients<T, coarse>(fine[1], sums, scores, grad_p, 1);
+    store_half_gradients(fine[1], places.fine, 1);
+    if constexpr (coarse) {
+      store_blocks(places.level1, sums.pairs[0], sums.pairs[1], sums.pairs[2], sums.pairs[3]);
+      store_blocks(places.level2, pack<T>(sums.quads[0], sums.quads[1]), pack<T>(sums.quads[2], sums.quads[3]));
+    }
     fence_async();
     __syncwarp();
     if (lane == 0) barrier_arrive(shared + Layout::full_gradients + buffer * 8);
+
     BackwardRing<Layout::stages> next = ring;
-    if (i + 1 < work.steps) next.advance();  // else the last scores once more, for nobody
+    const bool is_last = i + 1 == work.steps;
+    if (!is_last) next.advance();  // else the last scores once more, for nobody
     barrier_wait(shared + Layout::full_queries + next.stage * 8, next.parity);
     release(scores);
     pin(grad_k);
-    pin(gradients.fine);
+    pin(fine[1]);
     products_begin();
-    start_sum<T, Layout::row>(grad_k, gradients.fine, queries);
+    start_half_sum<T, Layout::row>(grad_k, fine[1], queries + half_sum);
     products_commit();
-    start_product<T, width, 0, 0>(scores, keys, first_queries + next.stage * (Layout::query_stage / 16));
+    start_scores(first_queries + next.stage * (Layout::query_stage / 16));
     products_commit();
+    make_shift(is_last ? i : i + 1, next.stage, 0);
+    load_delta(next.stage, 0);
     products_wait<1>();
     pin(grad_k);
     pin(grad_v);
@@ -262,6 +321,7 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
     pin(scores);
     ring = next;
   }
+  const float w0 = weight(p, work, 0);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     if (key + h >= p.length) continue;
@@ -361,10 +421,10 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
     const std::uint64_t every_second = with_stride(level2, 512);
     const std::uint64_t q1 = coarse_queries + ring.stage * (Layout::coarse_stage / 16);
     const std::uint64_t q2 = q1 + Layout::q2 / 16;
+    const bool ordered = p.turns != nullptr;
     float sums0[width / 2], sums1[16], sums2[8];
 
     barrier_wait(shared + Layout::full_gradients + buffer * 8, parity);
-    release(sums0);
     if constexpr (coarse) {
       release(sums1);
       release(sums2);
@@ -381,26 +441,17 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
 #pragma unroll
       for (int k = 0; k < 2; ++k) Product<T, 32, true, false>::run(grad_k2, q2, every_second + k * 16, 1);
       products_commit();
-    } else {
-      products_begin();
-    }
-#pragma unroll
-    for (int k = 0; k < 8; ++k) Product<T, width, true, true>::run(sums0, fine + k * 128, k0 + k * Layout::row, k > 0);
-    products_commit();
-
-    if constexpr (deep) {
-      sum_deep_gradients<T, max_levels>(deep_places.gradients, shared + Layout::level2 + buffer * Layout::level2_buffer,
-                                        warp, lane);
-      named_sync(1, 128);  // they are there
-    }
-    if constexpr (coarse) {
-      products_wait<1>();
+      if constexpr (deep) {
+        sum_deep_gradients<T, max_levels>(deep_places.gradients,
+                                          shared + Layout::level2 + buffer * Layout::level2_buffer, warp, lane);
+        named_sync(1, 128);  // they are there
+      }
+      products_wait<0>();
       pin(sums1);
       pin(sums2);
       pin(grad_k1);
       pin(grad_k2);
       if (lane == 0) barrier_arrive(shared + Layout::empty_coarse + ring.stage * 8);
-      const bool ordered = p.turns != nullptr;
       if (!ordered) {  // in any order: straight from registers
         float* const to =
             p.query_sums + query_sums_size(width, true, deep) *
@@ -416,6 +467,16 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
           store_sums(shared + Layout::coarse_sums + thread * 16, sum_threads, sums1);
           store_sums(shared + Layout::coarse_sums + Layout::sums2 + thread * 16, sum_threads, sums2);
         }
+      }
+    }
+    // Not beside the coarse sums: together they would need registers that the other warpgroups make better use of.
+    release(sums0);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < 8; ++k) Product<T, width, true, true>::run(sums0, fine + k * 128, k0 + k * Layout::row, k > 0);
+    products_commit();
+    if constexpr (coarse) {
+      if (ordered || deep) {
         if constexpr (deep) {
           if (has_deep_columns) {
             add_deep_keys<T, width>(deep_sums, deep_places.gradients,
@@ -514,10 +575,13 @@ __global__ void __launch_bounds__(512, 1) backward_narrow(const __grid_constant_
       if (threadIdx.x == 64) backward_narrow_add<width, coarse, deep>(p, work, shared, 1);
     }
   } else if (warpgroup < 3) {
-    more_registers<176>();
+    more_registers<deep ? 168 : 184>();
     backward_narrow_fine<T, width, coarse, deep>(p, work, shared, warpgroup - 1);
   } else {
-    more_registers<136>();
+    if constexpr (deep)
+      more_registers<152>();
+    else
+      fewer_registers<120>();
     backward_narrow_coarse<T, width, coarse, deep>(p, work, shared);
   }
 }

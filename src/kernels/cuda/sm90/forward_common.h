@@ -5,7 +5,8 @@
 // order. Coarse keys are permuted within eights, so that a thread owns the coarse scores of its own fine ones:
 // level 1: place 8j + 2c + b holds row 8j + 4b + c, the key pair of columns 2c, 2c + 1 of fine block 2j + b;
 // level 2: place 8u + 2c + b holds row 4j + 2(c % 2) + c / 2 of block j = 2u + b of level 1, which belongs to column b'
-// = c % 2 of that block; the neighbour lane has the one for the other column.
+// = c % 2 of that block; the neighbour lane has the one for the other column. For widths up to 64 level 2 lies twice, at
+// the places of level 1: place 8j + 2c + b holds row 4j + 2b + c / 2, and the products of both levels have one sum.
 #pragma once
 
 #include "forward_parameters.h"
@@ -135,10 +136,10 @@ struct Ring {
 
 // ---- copies of coarse keys ----
 
-// Copies `places` rows of a level, first_row on, to the places above; zeros beyond the array's rows and width. Tiles
-// have rows of `columns` elements, swizzled; wider arrays take several tiles, one after another. For copy_threads
-// threads.
-template <int level, int columns, int width, int places>
+// Copies rows of a level, first_row on, to the places above; zeros beyond the array's rows and width. Tiles have rows of
+// `columns` elements, swizzled; wider arrays take several tiles, one after another. For copy_threads threads.
+// With `twice` each row of level 2 lies at the places of its two rows of level 1.
+template <int level, int columns, int width, int places, bool twice = false>
 __device__ __forceinline__ void copy_keys(std::uint32_t to, const Array& keys, const Item& item, int first_row,
                                           int rows, int used_width, int thread) {
   constexpr int row_bytes = columns * 2;
@@ -149,7 +150,9 @@ __device__ __forceinline__ void copy_keys(std::uint32_t to, const Array& keys, c
   const int place = thread / chunks;
   const int c = place / 2 % 4;
   const int b = place % 2;
-  const int row = first_row + place / 8 * 8 + 4 * b + (level == 1 ? c : 2 * (c % 2) + c / 2);
+  const int row = first_row + (twice ? place / 8 * 4 + 2 * b + c / 2
+                                     : place / 8 * 8 + 4 * b + (level == 1 ? c : 2 * (c % 2) + c / 2));
+  constexpr int row_step = twice ? step / 2 : step;
   const int swizzled = chunk ^ (row_bytes == 128 ? place % 8 : place / 2 % 4);
   to += place * row_bytes + swizzled * 16;
   const char* from = head_data(keys, item) + 2 * (row * keys.row_stride + chunk * 8);
@@ -158,8 +161,8 @@ __device__ __forceinline__ void copy_keys(std::uint32_t to, const Array& keys, c
 #pragma unroll
     for (int part = 0; part < width / columns; ++part)
       copy_16(to + part * places * row_bytes + i * step * row_bytes, from + part * row_bytes,
-              row + i * step < rows && part * columns + chunk * 8 < used_width);
-    from += 2 * step * keys.row_stride;
+              row + i * row_step < rows && part * columns + chunk * 8 < used_width);
+    from += 2 * row_step * keys.row_stride;
   }
 }
 
@@ -172,12 +175,13 @@ __device__ __forceinline__ void forget(float (&values)[count]) {
   for (int i = 0; i < count; ++i) asm volatile("" : "=f"(values[i]));
 }
 
-// s = q · k^T over `width` columns, which lie in tiles of 64 columns, q_tile and k_tile bytes apart.
+// s = q · k^T over `width` columns, which lie in tiles of 64 columns, q_tile and k_tile bytes apart; s += with `add`.
 template <class T, int width, int q_tile, int k_tile, int count>
-__device__ __forceinline__ void start_scores(float (&s)[count], std::uint64_t q, std::uint64_t k) {
+__device__ __forceinline__ void start_scores(float (&s)[count], std::uint64_t q, std::uint64_t k, bool add = false) {
 #pragma unroll
   for (int i = 0; i < width / 16; ++i)
-    Product<T, count * 2>::run(s, q + i / 4 * (q_tile / 16) + i % 4 * 2, k + i / 4 * (k_tile / 16) + i % 4 * 2, i > 0);
+    Product<T, count * 2>::run(s, q + i / 4 * (q_tile / 16) + i % 4 * 2, k + i / 4 * (k_tile / 16) + i % 4 * 2,
+                               add || i > 0);
 }
 
 // out += p · v, v in natural order of keys, in rows of row_bytes.
@@ -257,6 +261,36 @@ __device__ __forceinline__ void add_coarse(float (&x)[64], float c0, int j, floa
   }
 }
 
+// Products that start from coarser scores have these divided by their own weight: one of zero becomes one that counts
+// for nothing.
+__device__ __forceinline__ float away_from_zero(float weight) {
+  constexpr float least = 0x1p-80f;  // leaves room for scores up to 2^47
+  return fabsf(weight) < least ? least : weight;
+}
+
+__device__ __forceinline__ void scale(float (&x)[32], float factor) {
+#pragma unroll
+  for (int i = 0; i < 32; ++i) x[i] *= factor;
+}
+
+// Of the scores of level 1, element 4j + 2r + b belongs to row r of fine block 2j + b.
+constexpr int coarse_element(int i) { return i / 8 * 4 + i / 2 % 2 * 2 + i / 4 % 2; }
+
+// x = factor · the coarse scores, each at its fine ones. Of copies the compiler makes one register, and then it lets
+// each product that starts from them wait for the one before; hence an instruction it does not know.
+__device__ __forceinline__ void start_from_coarse(float (&x)[64], const float (&coarse)[32], float factor) {
+#pragma unroll
+  for (int i = 0; i < 64; ++i)
+    asm volatile("mul.f32 %0, %1, %2;" : "=f"(x[i]) : "f"(coarse[coarse_element(i)]), "f"(factor));
+}
+
+// x = c0 · s0 + c1 · the coarse scores - the rows' reference.
+__device__ __forceinline__ void add_coarse(float (&x)[64], float c0, const float (&coarse)[32], float c1,
+                                           const RowState& rows) {
+#pragma unroll
+  for (int i = 0; i < 64; ++i) x[i] = fmaf(x[i], c0, fmaf(coarse[coarse_element(i)], c1, -rows.reference[i / 2 % 2]));
+}
+
 // x = c0 · s0 - the rows' reference.
 __device__ __forceinline__ void multiply(float (&x)[64], float c0, const RowState& rows) {
 #pragma unroll
@@ -319,8 +353,18 @@ __device__ __forceinline__ bool raise_reference(float (&x)[64], RowState& rows, 
   return raise;
 }
 
-// Of blocks [first, last) of the tile; block after block, so that packing them can follow at once.
-template <int first = 0, int last = 16>
+// Ends a section of the program: the assembler moves no instruction from one to another, which keeps exponentials in the
+// shadow of the products they are meant to hide. The value is never negative, and must be ready here.
+__device__ __forceinline__ void end_section(float value) {
+  asm volatile(
+      "{\n.reg .pred never;\nAGAIN:\nsetp.lt.f32 never, %0, 0f00000000;\nvote.sync.any.pred never, never, -1;\n"
+      "@!never bra.uni DONE;\nnanosleep.u32 1;\nbra.uni AGAIN;\nDONE:\n}\n" ::"f"(value)
+      : "memory");
+}
+
+// Of blocks [first, last) of the tile; block after block, so that packing them can follow at once. With `alone` as a
+// section of their own.
+template <int first = 0, int last = 16, bool alone = false>
 __device__ __forceinline__ void exponentials(float (&x)[64], RowState& rows) {
   float odd[2] = {0, 0};
 #pragma unroll
@@ -337,6 +381,10 @@ __device__ __forceinline__ void exponentials(float (&x)[64], RowState& rows) {
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) rows.sum[r] += odd[r];
+  if constexpr (alone) {
+    end_section(rows.sum[0] + rows.sum[1]);
+    return;
+  }
   // Never. Without a use the assembler postpones the sums, keeps all exponentials until then, and spills.
   asm volatile("{\n.reg .pred never;\nsetp.lt.f32 never, %0, 0f00000000;\n@never st.shared.f32 [%1], %0;\n}\n" ::"f"(
                    rows.sum[0] + rows.sum[1]),

@@ -23,19 +23,13 @@ struct SmallLayout {
   static constexpr int keys = q2 + (levels > 1 ? 2 * block : 0);
   static constexpr int key1 = key_rows * row;  // in a stage of keys
   static constexpr int key2 = key1 + key_rows / 2 * row;
-  static constexpr int deep_sums = levels > 1 ? key2 + key_rows / 4 * row : key1;  // one tile for each consumer
+  static constexpr int deep_sums = levels > 1 ? key2 + key_rows / 2 * row : key1;  // one tile for each consumer
   static constexpr int key_stage = deep_sums + (deep ? 2 * deep_tile : 0);
 
   static constexpr int values = keys + stages * key_stage;
   static constexpr int value_stage = key_rows * row;
 
-  // Coarse scores that a thread keeps here for its odd rows, in blocks of four. The first ones of eight stay in
-  // registers, as many as there is room for.
-  static constexpr int kept_blocks = width == 64 ? 1 : deep ? 6 : 8;
-  static constexpr int coarse = values + stages * value_stage;
-  static constexpr int coarse_block = 2 * 128 * 16;
-
-  static constexpr int deep_q = coarse + (levels > 1 ? (8 - kept_blocks) * coarse_block : 0);  // of each consumer
+  static constexpr int deep_q = values + stages * value_stage;  // of each consumer
   static constexpr int deep_k = deep_q + (deep ? 2 * deep_rows * row : 0);
 
   static constexpr int full_q = deep_k + (deep ? deep_rows * row : 0);  // barriers, of 8 bytes
@@ -155,8 +149,8 @@ __device__ __forceinline__ void small_copy_keys(const ForwardParameters& p, std:
       if constexpr (Layout::deep) small_sum_deep<T, width, levels>(sums, p, item, shared, j, thread);
       barrier_wait(shared + Layout::empty_k + ring.stage * 8, ring.parity ^ 1);
       if constexpr (Layout::deep) store_deep_sums(stage + Layout::deep_sums + thread / 32 * deep_tile, sums);
-      copy_keys<2, width, width, key_rows / 4>(stage + Layout::key2, p.k2, item, j * key_rows / 4, p.rows2, p.width,
-                                               thread);
+      copy_keys<2, width, width, key_rows / 2, true>(stage + Layout::key2, p.k2, item, j * key_rows / 4, p.rows2,
+                                                     p.width, thread);
       copy_keys<1, width, width, key_rows / 2>(stage + Layout::key1, p.k1, item, j * key_rows / 2, p.rows1, p.width,
                                                thread);
       // The ring's other stages hide the latency: the next copies may start as late as these have come.
@@ -185,10 +179,8 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
   const std::uint32_t full_q = shared + Layout::full_q + consumer * 8;
   const std::uint32_t empty_q = shared + Layout::empty_q + consumer * 8;
 
-  const std::uint32_t parked =
-      shared + Layout::coarse - Layout::kept_blocks * Layout::coarse_block + (threadIdx.x - 128) * 16;
   const std::uint32_t deep_sums = shared + Layout::keys + Layout::deep_sums + consumer * deep_tile +
-                                  threadIdx.x / 32 % 2 * 8 * deep_row + deep_place();
+                                  (threadIdx.x / 32 % 2 * 8 + lane / 8) * deep_row;
   Ring<Layout::stages> ring;
   int q_parity = 0;
   Work work;
@@ -203,71 +195,61 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
     clear(rows_odd);
 
     if (tiles > 0) {
-      const float c0 = coefficient(p, item, 0);
-      const float c1 = levels > 1 ? coefficient(p, item, 1) : 0;
-      const float c2 = levels > 1 ? coefficient(p, item, 2) : 0;
-      float even[64], odd[64];           // scores
-      float4 kept[Layout::kept_blocks];  // coarse scores of the tile
-      float level1[32], level2[16];      // of the next tile
-      std::uint32_t low[16], high[16];   // probabilities
+      // The coarse scores of a tile are summed in products that start from other scores, in the scale of a finer level:
+      // coarse = s1 + (c2 · s2 + deeper ones) / c1, and those of the odd rows are s0 + coarse · c1 / c0.
+      const float c0 = levels > 1 ? away_from_zero(coefficient(p, item, 0)) : coefficient(p, item, 0);
+      const float c1 = levels > 1 ? away_from_zero(coefficient(p, item, 1)) : 0;
+      const float c2_to_1 = levels > 1 ? coefficient(p, item, 2) / c1 : 0;
+      const float c1_to_0 = levels > 1 ? c1 / c0 : 0;
+      const float deep_to_1 = Layout::deep ? 1 / c1 : 0;
+      float even[64], odd[64];  // scores
+      float coarse[32];
+      std::uint32_t low[16], high[16];  // probabilities
       int limit = no_limit;
 
-      // c1 · s1 + c2 · s2, kept for both the even and the odd rows.
-      const auto keep = [&](int j, float4 joined) {
-        if (j < Layout::kept_blocks)
-          kept[j] = joined;
+      const auto start_level2 = [&](std::uint64_t key) {
+        forget(coarse);
+        products_begin();
+        start_scores<T, width, 0, 0>(coarse, q2, key + Layout::key2 / 16);
+        products_commit();
+      };
+      const auto start_level1 = [&](std::uint64_t key) {  // of the tile in the ring's stage
+        pin(coarse);
+        if constexpr (Layout::deep)
+          add_deep(coarse, c2_to_1, deep_sums + ring.stage * Layout::key_stage, deep_to_1);
         else
-          store_coarse(parked + j * Layout::coarse_block, joined);
+          scale(coarse, c2_to_1);
+        pin(coarse);
+        products_begin();
+        start_scores<T, width, 0, 0>(coarse, q1, key + Layout::key1 / 16, true);
+        products_commit();
       };
-      DeepScores deep;
-      const auto join_block = [&](int j) {  // of the tile in the ring's stage
-        if constexpr (!Layout::deep) return join_levels(level1, level2, c1, c2, j);
-        if (j % 4 == 0) deep = load_deep(deep_sums + ring.stage * Layout::key_stage, j);
-        const float add[2] = {deep_of(deep, 0, j), deep_of(deep, 1, j)};
-        return join_levels(level1, level2, c1, c2, j, add);
+      const auto start_even = [&](std::uint64_t key) {
+        forget(even);
+        products_begin();
+        start_scores<T, width, 0, 0>(even, q0, key);
+        products_commit();
       };
-      const auto join = [&] {
+      const auto start_odd = [&](std::uint64_t key) {
         if constexpr (levels > 1) {
-#pragma unroll
-          for (int j = 0; j < 8; ++j) keep(j, join_block(j));
-        }
-      };
-      const auto coarse_of = [&](int j) {
-        return j < Layout::kept_blocks ? kept[j] : load_coarse(parked + j * Layout::coarse_block);
-      };
-      // x = c0 · s0 + c1 · s1 + c2 · s2.
-      const auto weigh = [&](float (&x)[64], const RowState& rows) {
-        if constexpr (levels > 1) {
-#pragma unroll
-          for (int j = 0; j < 8; ++j) add_coarse(x, c0, j, coarse_of(j), rows);
+          start_from_coarse(odd, coarse, c1_to_0);
+          pin(odd);
         } else {
-          multiply(x, c0, rows);
+          forget(odd);
         }
+        products_begin();
+        start_scores<T, width, 0, 0>(odd, q0 + Layout::block / 16, key, levels > 1);
+        products_commit();
       };
-      const auto join_and_weigh_even = [&] {
-        if constexpr (levels > 1) {
-#pragma unroll
-          for (int j = 0; j < 8; ++j) {
-            const float4 joined = join_block(j);
-            add_coarse(even, c0, j, joined, rows_even);
-            keep(j, joined);
-          }
-        } else {
+      const auto weigh_even = [&] {
+        if constexpr (levels > 1)
+          add_coarse(even, c0, coarse, c1, rows_even);
+        else
           multiply(even, c0, rows_even);
-        }
-      };
-      const auto start_coarse = [&](std::uint64_t key) {
-        if constexpr (levels > 1) {
-          forget(level1);
-          forget(level2);
-          start_scores<T, width, 0, 0>(level2, q2, key + Layout::key2 / 16);
-          start_scores<T, width, 0, 0>(level1, q1, key + Layout::key1 / 16);
-        }
       };
       // Exponentials of a block of rows, and the start of their product with the values: two groups of products, of which
       // the first starts when half of the exponentials are done.
-      const auto finish_rows = [&](float (&x)[64], RowState& rows, float (&out)[width / 2], std::uint64_t value,
-                                   auto between) {
+      const auto finish_rows = [&](float (&x)[64], RowState& rows, float (&out)[width / 2], std::uint64_t value) {
         exponentials<0, 8>(x, rows);
         pack_probabilities<T, 0>(x, low);
         pin(out);
@@ -275,7 +257,6 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
         products_begin();
         start_values<T, Layout::row>(out, low, value);
         products_commit();
-        between();
         exponentials<8, 16>(x, rows);
         pack_probabilities<T, 8>(x, high);
         pin(high);
@@ -284,30 +265,21 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
         products_commit();
       };
 
-      const auto nothing = [] {};
-
       barrier_wait(full_q, q_parity);
       q_parity ^= 1;
       barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
       {
         const std::uint64_t key = keys + ring.stage * (Layout::key_stage / 16);
-        forget(even);
-        products_begin();
+        if constexpr (levels > 1) start_level2(key);
+        start_even(key);
         if constexpr (levels > 1) {
-          forget(level1);
-          forget(level2);
-          start_scores<T, width, 0, 0>(level2, q2, key + Layout::key2 / 16);
-          start_scores<T, width, 0, 0>(level1, q1, key + Layout::key1 / 16);
+          products_wait<1>();
+          start_level1(key);
         }
-        start_scores<T, width, 0, 0>(even, q0, key);
-        products_commit();
         products_wait<0>();
         pin(even);
-        if constexpr (levels > 1) {
-          pin(level1);
-          pin(level2);
-        }
-        join_and_weigh_even();
+        if constexpr (levels > 1) pin(coarse);
+        weigh_even();
       }
 
       // Here the even rows' scores and the coarse ones of a tile are ready; the step makes those of the next tile.
@@ -322,82 +294,93 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
         const std::uint64_t next_key = keys + ring.stage * (Layout::key_stage / 16);
         float factor[2];
 
-        forget(odd);
-        products_begin();
-        start_scores<T, width, 0, 0>(odd, q0 + Layout::block / 16, key);
-        products_commit();
+        start_odd(key);
         // Here rather than where the values are used: the compiler would start the products late.
         barrier_wait(full_v, parity);
         pin(even);
         if (raise_reference(even, rows_even, limit, factor)) rescale(out_even, factor);
-        // Two stages are few: the keys are given back early, and the next ones awaited late.
-        constexpr bool early = Layout::stages == 2;
-        if constexpr (!early) barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
-        finish_rows(even, rows_even, out_even, value, [&] {
-          if constexpr (early) {
-            products_wait<1>();
-            pin(odd);
-            if (lane == 0) barrier_arrive(empty_k);
-            barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
-          }
-        });
-        products_wait<2>();
-        pin(odd);
-        if (!early && lane == 0) barrier_arrive(empty_k);
-
-        weigh(odd, rows_odd);
-        if (raise_reference(odd, rows_odd, limit, factor)) rescale(out_odd, factor);
-        pin(odd);
         if constexpr (levels > 1) {
-          // The next tile's coarse scores, in the shadow of half of the exponentials; its even scores in that of the rest.
-          products_wait<0>();
+          // Each product is started where exponentials follow that hide it and registers are free for it. With deeper
+          // levels there are fewer of them, so some products start later and are waited for.
+          constexpr bool late = Layout::deep;
+          exponentials<0, 8, true>(even, rows_even);
+          pack_probabilities<T, 0>(even, low);
           pin(out_even);
-          pin(odd);
-          products_begin();
-          start_coarse(next_key);
-          products_commit();
-          exponentials<0, 8>(odd, rows_odd);
-          pack_probabilities<T, 0>(odd, low);
-          products_wait<0>();
-          pin(odd);
-          pin(level1);
-          pin(level2);
-          join();
-          forget(even);
-          pin(out_odd);
           pin(low);
           products_begin();
-          start_scores<T, width, 0, 0>(even, q0, next_key);
+          start_values<T, Layout::row>(out_even, low, value);
           products_commit();
+          exponentials<8, 16, true>(even, rows_even);
+          pack_probabilities<T, 8>(even, high);
+          barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
+          pin(high);
+          if constexpr (!late) start_level2(next_key);
+          products_begin();
+          start_values<T, Layout::row>(out_even, high, value + 4 * Layout::row);
+          products_commit();
+
+          products_wait<late ? 0 : 2>();
+          pin(odd);
+          if (lane == 0) barrier_arrive(empty_k);
+          multiply(odd, c0, rows_odd);
+          if (raise_reference(odd, rows_odd, limit, factor)) rescale(out_odd, factor);
+          pin(odd);
+          if constexpr (late) {
+            pin(out_even);
+            start_level2(next_key);
+          }
+          products_wait<late ? 0 : 1>();
+          start_level1(next_key);
+          exponentials<0, 8, true>(odd, rows_odd);
+          pack_probabilities<T, 0>(odd, low);
+          pin(out_odd);
+          pin(low);
+          if constexpr (!late) start_even(next_key);
+          products_begin();
           start_values<T, Layout::row>(out_odd, low, value);
           products_commit();
-          exponentials<8, 16>(odd, rows_odd);
+          if constexpr (!late) {
+            products_wait<2>();
+            pin(out_even);
+            pin(coarse);
+          }
+          end_section(rows_odd.sum[0]);
+          exponentials<8, 16, true>(odd, rows_odd);
           pack_probabilities<T, 8>(odd, high);
           pin(high);
+          if constexpr (late) start_even(next_key);
           products_begin();
           start_values<T, Layout::row>(out_odd, high, value + 4 * Layout::row);
           products_commit();
           limit = room;
+          products_wait<late ? 1 : 2>();
+          pin(even);
+          pin(coarse);
+          weigh_even();
           products_wait<0>();
           pin(out_odd);
           pin(even);
           if (lane == 0) barrier_arrive(empty_v);
-          weigh(even, rows_even);
         } else {
+          barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
+          finish_rows(even, rows_even, out_even, value);
+          products_wait<2>();
+          pin(odd);
+          if (lane == 0) barrier_arrive(empty_k);
+          multiply(odd, c0, rows_odd);
+          if (raise_reference(odd, rows_odd, limit, factor)) rescale(out_odd, factor);
+          pin(odd);
           products_wait<0>();
           pin(out_even);
           pin(odd);
-          forget(even);
-          products_begin();
-          start_scores<T, width, 0, 0>(even, q0, next_key);
-          products_commit();
-          finish_rows(odd, rows_odd, out_odd, value, nothing);
+          start_even(next_key);
+          finish_rows(odd, rows_odd, out_odd, value);
           limit = room;
           products_wait<0>();
           pin(out_odd);
           pin(even);
           if (lane == 0) barrier_arrive(empty_v);
-          join_and_weigh_even();
+          weigh_even();
         }
       };
       // The last tile, the only one with a mask.
@@ -411,29 +394,26 @@ __device__ __forceinline__ void small_consume(const ForwardParameters& p, std::u
         const int row = first_row + row_in_block;
         float factor[2];
 
-        forget(odd);
-        products_begin();
-        start_scores<T, width, 0, 0>(odd, q0 + Layout::block / 16, key);
-        products_commit();
+        start_odd(key);
         barrier_wait(shared + Layout::full_v + ring.stage * 8, ring.parity);
         pin(even);
         if (masked) mask(even, last_key(p, item, row) - first_key, last_key(p, item, row + 32) - first_key);
         if (raise_reference(even, rows_even, limit, factor)) rescale(out_even, factor);
-        finish_rows(even, rows_even, out_even, value, nothing);
+        finish_rows(even, rows_even, out_even, value);
         products_wait<2>();
         pin(odd);
         if (lane == 0) {
           barrier_arrive(shared + Layout::empty_k + ring.stage * 8);
           barrier_arrive(empty_q);
         }
-        weigh(odd, rows_odd);
+        multiply(odd, c0, rows_odd);
         if (masked) mask(odd, last_key(p, item, row + 1) - first_key, last_key(p, item, row + 33) - first_key);
         if (raise_reference(odd, rows_odd, limit, factor)) rescale(out_odd, factor);
         pin(odd);
         products_wait<0>();
         pin(out_even);
         pin(odd);
-        finish_rows(odd, rows_odd, out_odd, value, nothing);
+        finish_rows(odd, rows_odd, out_odd, value);
         products_wait<0>();
         pin(out_odd);
         if (lane == 0) barrier_arrive(shared + Layout::empty_v + ring.stage * 8);
