@@ -138,7 +138,7 @@ void add_explain(CLI::App& program, Action& action) {
   command
       .add_option("--length", options->longest, "explain at most so many tokens (default: 512, and all of an image)")
       ->check(CLI::Range(1, 4096));
-  command.add_option("--out", options->out, "the page")->capture_default_str();
+  add_page_option(command, options->out);
   command.add_option("--threads", options->threads, "threads of the CPU (default: the cores)")
       ->check(CLI::Range(1, 1024));
   command.footer("The page needs no network.\n\nExample:\n  hkt explain runs/hkt --text \"[MAX 2 9 [MIN 4 7 ] 0 ]\"");

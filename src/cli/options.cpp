@@ -1,4 +1,4 @@
-// Devices and threads from the command line.
+// Options that several commands share.
 #include "options.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -6,6 +6,7 @@
 #include <torch/cuda.h>
 
 #include <charconv>
+#include <filesystem>
 #include <stdexcept>
 
 namespace hkt::cli {
@@ -27,6 +28,21 @@ std::optional<std::string> why_no_cuda() {
   if (!torch::cuda::is_available()) return "this machine has no GPU that torch can use";
   return {};
 #endif
+}
+
+void add_page_option(CLI::App& command, std::string& file) {
+  const auto unusable = [](const std::string& text) -> std::string {
+    const std::filesystem::path path(text);
+    std::error_code error;
+    if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
+      return text + " is there and is no file.";
+    }
+    const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+    return std::filesystem::is_directory(folder, error)
+               ? ""
+               : text + " cannot be made: " + folder.string() + " is no folder.";
+  };
+  command.add_option("--out", file, "the page")->capture_default_str()->check(unusable);
 }
 
 at::Device chosen_device(const MachineOptions& options) {

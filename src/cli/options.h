@@ -1,4 +1,4 @@
-// Options that several commands share: the device and the number of threads.
+// Options that several commands share: the device, the number of threads, the page that is written.
 #pragma once
 
 #include <ATen/Device.h>
@@ -14,6 +14,9 @@ struct MachineOptions {
   std::optional<int> threads;
 };
 void add_machine_options(CLI::App& command, MachineOptions& options);
+
+// --out: refused before any work where no file can be put there.
+void add_page_option(CLI::App& command, std::string& file);
 
 // The device that was asked for; "auto" is CUDA where this build and this machine have it. Throws std::invalid_argument,
 // with the reason, for one that is not there.

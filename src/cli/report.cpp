@@ -198,7 +198,7 @@ void add_report(CLI::App& program, Action& action) {
       .add_option("paths", options->paths,
                   "run directories, folders of hkt reproduce, or the results that it leaves there")
       ->required();
-  command.add_option("--out", options->out, "the page")->capture_default_str();
+  add_page_option(command, options->out);
   command.footer("The page needs no network.\n\nExample:\n  hkt report runs/standard runs/hkt --out report.html");
   command.callback([options, &action] { action = [options] { return run(*options); }; });
 }

@@ -38,6 +38,10 @@ void add(Tally& to, const Tally& from) {
 }  // namespace
 
 void check_data(const data::Dataset& dataset) {
+  if (dataset.labels.size() == 1) {
+    throw std::invalid_argument("every text of the data has the label \"" + dataset.labels.front() +
+                                "\"; training needs two labels at least.");
+  }
   if (dataset.train.size() > 0 && dataset.validation.size() > 0) return;
   throw std::invalid_argument("the data has " + std::to_string(dataset.train.size()) + " sequences for training and " +
                               std::to_string(dataset.validation.size()) +

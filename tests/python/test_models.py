@@ -51,4 +51,4 @@ def test_what_cannot_be_written_is_said(tmp_path):
     assert process.returncode == 1 and "could not be written" in process.stderr
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    assert run("report", models / "imdb-hkt", "--out", pipe).returncode == 1 and pipe.is_fifo(), "not a file, and replaced"
+    assert run("report", models / "imdb-hkt", "--out", pipe).returncode == 2 and pipe.is_fifo(), "not a file, and replaced"

@@ -305,6 +305,13 @@ def make_text(path, count, form):
     path.write_text("\n".join(lines) + "\n")
 
 
+def test_one_label_alone_cannot_be_learned(data, tmp_path):
+    texts = tmp_path / "texts.tsv"
+    texts.write_text("good\ta fine film\n" * 20)
+    process = run("train", "text", "--out", tmp_path / "run", "--set", f"data.train={texts}", f"data.test={texts}", data=data)
+    refused(process, "label \"good\"", "two labels")
+
+
 @pytest.mark.parametrize("form", ["tsv", "jsonl"])
 def test_a_users_own_texts(data, tmp_path, form):
     make_text(tmp_path / f"train.{form}", 200, form)
