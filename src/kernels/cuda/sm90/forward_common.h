@@ -5,8 +5,8 @@
 // order. Coarse keys are permuted within eights, so that a thread owns the coarse scores of its own fine ones:
 // level 1: place 8j + 2c + b holds row 8j + 4b + c, the key pair of columns 2c, 2c + 1 of fine block 2j + b;
 // level 2: place 8u + 2c + b holds row 4j + 2(c % 2) + c / 2 of block j = 2u + b of level 1, which belongs to column b'
-// = c % 2 of that block; the neighbour lane has the one for the other column. For widths up to 64 level 2 lies twice, at
-// the places of level 1: place 8j + 2c + b holds row 4j + 2b + c / 2, and the products of both levels have one sum.
+// = c % 2 of that block; the neighbour lane has the one for the other column. Where products sum both levels
+// (forward_small_summed.h) level 2 lies twice, at the places of level 1: place 8j + 2c + b holds row 4j + 2b + c / 2.
 #pragma once
 
 #include "forward_parameters.h"
@@ -150,8 +150,8 @@ __device__ __forceinline__ void copy_keys(std::uint32_t to, const Array& keys, c
   const int place = thread / chunks;
   const int c = place / 2 % 4;
   const int b = place % 2;
-  const int row = first_row + (twice ? place / 8 * 4 + 2 * b + c / 2
-                                     : place / 8 * 8 + 4 * b + (level == 1 ? c : 2 * (c % 2) + c / 2));
+  const int row = twice ? first_row + place / 8 * 4 + 2 * b + c / 2
+                        : first_row + place / 8 * 8 + 4 * b + (level == 1 ? c : 2 * (c % 2) + c / 2);
   constexpr int row_step = twice ? step / 2 : step;
   const int swizzled = chunk ^ (row_bytes == 128 ? place % 8 : place / 2 % 4);
   to += place * row_bytes + swizzled * 16;
@@ -259,36 +259,6 @@ __device__ __forceinline__ void add_coarse(float (&x)[64], float c0, int j, floa
       }
     }
   }
-}
-
-// Products that start from coarser scores have these divided by their own weight: one of zero becomes one that counts
-// for nothing.
-__device__ __forceinline__ float away_from_zero(float weight) {
-  constexpr float least = 0x1p-80f;  // leaves room for scores up to 2^47
-  return fabsf(weight) < least ? least : weight;
-}
-
-__device__ __forceinline__ void scale(float (&x)[32], float factor) {
-#pragma unroll
-  for (int i = 0; i < 32; ++i) x[i] *= factor;
-}
-
-// Of the scores of level 1, element 4j + 2r + b belongs to row r of fine block 2j + b.
-constexpr int coarse_element(int i) { return i / 8 * 4 + i / 2 % 2 * 2 + i / 4 % 2; }
-
-// x = factor · the coarse scores, each at its fine ones. Of copies the compiler makes one register, and then it lets
-// each product that starts from them wait for the one before; hence an instruction it does not know.
-__device__ __forceinline__ void start_from_coarse(float (&x)[64], const float (&coarse)[32], float factor) {
-#pragma unroll
-  for (int i = 0; i < 64; ++i)
-    asm volatile("mul.f32 %0, %1, %2;" : "=f"(x[i]) : "f"(coarse[coarse_element(i)]), "f"(factor));
-}
-
-// x = c0 · s0 + c1 · the coarse scores - the rows' reference.
-__device__ __forceinline__ void add_coarse(float (&x)[64], float c0, const float (&coarse)[32], float c1,
-                                           const RowState& rows) {
-#pragma unroll
-  for (int i = 0; i < 64; ++i) x[i] = fmaf(x[i], c0, fmaf(coarse[coarse_element(i)], c1, -rows.reference[i / 2 % 2]));
 }
 
 // x = c0 · s0 - the rows' reference.

@@ -28,25 +28,6 @@ __device__ __forceinline__ float deep_of(const DeepScores& deep, int r, int j) {
   return j % 4 == 0 ? row.x : j % 4 == 1 ? row.y : j % 4 == 2 ? row.z : row.w;
 }
 
-// The scores of level 2 at the places of level 1, and the sums of coarser levels: x = factor · x + deep_factor · sums.
-__device__ __forceinline__ void add_deep(float (&x)[32], float factor, std::uint32_t from, float deep_factor) {
-#pragma unroll
-  for (int b = 0; b < 2; ++b) {
-#pragma unroll
-    for (int first = 0; first < 8; first += 4) {
-      const DeepScores deep = load_deep(from + b * 32, first);
-#pragma unroll
-      for (int j = first; j < first + 4; ++j) {
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          float& value = x[4 * j + 2 * r + b];
-          value = fmaf(value, factor, deep_factor * deep_of(deep, r, j));
-        }
-      }
-    }
-  }
-}
-
 __device__ __forceinline__ void store_float(std::uint32_t to, float value) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
 }

@@ -1,0 +1,57 @@
+// Forward on Hopper for widths up to 64: where things lie in shared memory.
+#pragma once
+
+#include "forward_common.h"
+#include "forward_deep.h"
+
+namespace hkt::kernels::cuda::sm90 {
+
+template <int width, int levels>
+struct SmallLayout {
+  static constexpr bool deep = levels > 3;
+  // Which of the two kinds of consumers the kernel has: see forward_small_summed.h and forward_small_joined.h.
+  static constexpr bool summed = width == 64 && levels == 3;
+  static constexpr int stages = deep && width == 64 ? 2 : 3;  // the third one's room is needed for the deep rows
+  static constexpr int row = width * 2;
+  static constexpr int block = 64 * row;  // one product's rows of queries
+
+  static constexpr int q0 = 0;  // each consumer's even and odd rows
+  static constexpr int q1 = q0 + 4 * block;
+  static constexpr int q2 = q1 + (levels > 1 ? 2 * block : 0);
+
+  static constexpr int keys = q2 + (levels > 1 ? 2 * block : 0);
+  static constexpr int key1 = key_rows * row;  // in a stage of keys
+  static constexpr int key2 = key1 + key_rows / 2 * row;
+  static constexpr int key2_places = summed ? key_rows / 2 : key_rows / 4;       // summed: each row lies twice
+  static constexpr int deep_sums = levels > 1 ? key2 + key2_places* row : key1;  // one tile for each consumer
+  static constexpr int key_stage = deep_sums + (deep ? 2 * deep_tile : 0);
+
+  static constexpr int values = keys + stages * key_stage;
+  static constexpr int value_stage = key_rows * row;
+
+  // Joined coarse scores that a thread keeps here for its odd rows, in blocks of four. The first ones of eight stay in
+  // registers, as many as there is room for. Summed ones are never here.
+  static constexpr int kept_blocks = width == 64 ? 1 : deep ? 6 : 8;
+  static constexpr int coarse = values + stages * value_stage;
+  static constexpr int coarse_block = 2 * 128 * 16;
+
+  static constexpr int deep_q = coarse + (levels > 1 && !summed ? (8 - kept_blocks) * coarse_block : 0);
+  static constexpr int deep_k = deep_q + (deep ? 2 * deep_rows * row : 0);  // after the queries of each consumer
+
+  static constexpr int full_q = deep_k + (deep ? deep_rows * row : 0);  // barriers, of 8 bytes
+  static constexpr int empty_q = full_q + 2 * 8;
+  static constexpr int full_k = empty_q + 2 * 8;
+  static constexpr int empty_k = full_k + stages * 8;
+  static constexpr int full_v = empty_k + stages * 8;
+  static constexpr int empty_v = full_v + stages * 8;
+  static constexpr int end = empty_v + stages * 8;
+  static constexpr int bytes = end + 1024;  // the start is rounded up
+  static_assert(bytes <= 227 * 1024);
+};
+
+// Tiles of keys that an item needs: those of the consumer that needs more.
+__device__ __forceinline__ int small_key_tiles(const ForwardParameters& p, const Item& item) {
+  return max(key_tiles(p, item, item.tile * 256), key_tiles(p, item, item.tile * 256 + 128));
+}
+
+}  // namespace hkt::kernels::cuda::sm90
