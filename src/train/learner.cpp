@@ -106,7 +106,7 @@ at::Tensor Learner::replay_step(std::unique_ptr<RecordedStep>& step, const data:
 std::function<void()> Learner::attention_step(const data::Batch& batch) {
   const auto width = model_->embedding->weight.size(1);
   const auto features = at::randn({batch.tokens.size(0), batch.tokens.size(1), width}, at::TensorOptions(device_));
-  const auto step = [this, input = features.requires_grad_(), lengths = batch.lengths.to(device_)] {
+  auto step = [this, input = features.requires_grad_(), lengths = batch.lengths.to(device_)] {
     at::Tensor output;
     {
       const Autocast autocast(bfloat16_, device_);
