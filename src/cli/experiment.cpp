@@ -180,6 +180,19 @@ ordered_json compare(const Row& base, const Row& row) {
   return result;
 }
 
+void set_times(ordered_json& model, const train::StepTime& time) {
+  model["step_seconds"] = time.seconds;
+  model["step_ratio"] = time.ratio;
+  model["attention_seconds"] = time.attention_seconds;
+  model["attention_ratio"] = time.attention_ratio;
+}
+
+std::vector<train::StepTime> step_times(const std::vector<Config>& configs, const data::Dataset& dataset,
+                                        at::Device device) {
+  constexpr int batches = 30;
+  return train::step_times(configs, dataset.train, device, batches);
+}
+
 // With `probes`, what was seen of the first seed after each epoch is kept.
 void add_model(ordered_json& results, const Row& row, const train::StepTime& time, bool probes) {
   ordered_json model = {{"name", row.model.name},
@@ -188,11 +201,8 @@ void add_model(ordered_json& results, const Row& row, const train::StepTime& tim
                         {"learning_rate", row.runs.front().config.train.learning_rate},
                         {"test_accuracy", row.accuracies},
                         {"mean", train::spread(row.accuracies).mean},
-                        {"deviation", train::spread(row.accuracies).deviation},
-                        {"step_seconds", time.seconds},
-                        {"step_ratio", time.ratio},
-                        {"attention_seconds", time.attention_seconds},
-                        {"attention_ratio", time.attention_ratio}};
+                        {"deviation", train::spread(row.accuracies).deviation}};
+  set_times(model, time);
   for (const auto& candidate : row.candidates)
     model["candidates"].push_back({{"run", candidate.name}, {"validation", 100 * validation_accuracy(candidate)}});
   for (const auto& run : row.runs) {
@@ -232,12 +242,12 @@ ordered_json results_of(const train::Protocol& protocol, const std::string& budg
   return results;
 }
 
-data::Dataset load_data(const train::Protocol& protocol) {
+data::Dataset load_data(const Config& config) {
   data::Dataset dataset;
   {
     Progress progress("data");
-    dataset = data::load(Config::from_json(protocol.models.front().config.dump()).data,
-                         [&](auto done, auto total, const auto& what) { progress.show(done, total, what); });
+    dataset =
+        data::load(config.data, [&](auto done, auto total, const auto& what) { progress.show(done, total, what); });
   }
   for (const auto& notice : dataset.notices) warn(notice);
   return dataset;
@@ -247,7 +257,7 @@ data::Dataset load_data(const train::Protocol& protocol) {
 
 std::optional<ordered_json> run_experiment(const train::Protocol& protocol, const ExperimentOptions& options) {
   const auto device = chosen_device(options.machine);
-  const auto dataset = load_data(protocol);
+  const auto dataset = load_data(Config::from_json(protocol.models.front().config.dump()));
   std::error_code error;
   fs::create_directories(options.folder, error);
   if (error) throw std::invalid_argument(options.folder.string() + " cannot be made: " + error.message() + ".");
@@ -267,10 +277,29 @@ std::optional<ordered_json> run_experiment(const train::Protocol& protocol, cons
     score(row);
     configs.push_back(row.runs.front().config);
   }
-  constexpr int timed_batches = 30;
-  auto results = results_of(protocol, options.budget, options.command, rows,
-                            train::step_times(configs, dataset.train, device, timed_batches));
+  auto results = results_of(protocol, options.budget, options.command, rows, step_times(configs, dataset, device));
   write_file(options.folder / "results.json", results_text(results));
+  return results;
+}
+
+ordered_json take_times(const fs::path& path, const MachineOptions& machine) {
+  auto results = read_results(path);
+  const auto device = chosen_device(machine);
+  if (machine.threads) at::set_num_threads(*machine.threads);
+  std::vector<Config> configs;
+  for (const auto& model : results["models"]) {
+    const auto& name = model["runs"].front();
+    const auto run = std::find_if(results["runs"].begin(), results["runs"].end(),
+                                  [&](const auto& record) { return record["name"] == name; });
+    if (run == results["runs"].end()) {
+      throw std::invalid_argument(fmt::format("{} names a run {} that it does not hold.", path.string(), name.dump()));
+    }
+    configs.push_back(Config::from_json((*run)["config"].dump()));
+  }
+  const auto times = step_times(configs, load_data(configs.front()), device);
+  for (std::size_t i = 0; i < times.size(); ++i) set_times(results["models"][i], times[i]);
+  results["timed"] = train::provenance();
+  write_file(path, results_text(results));
   return results;
 }
 
@@ -297,7 +326,7 @@ ordered_json read_results(const fs::path& path) {
       model.at("mean").get<double>();
       model.at("deviation").get<double>();
       if (model.at("runs").get<std::vector<std::string>>().empty()) refuse();
-      for (const char* key : {"step_seconds", "step_ratio"}) model.at(key);
+      for (const char* key : {"step_seconds", "step_ratio", "level_weights"}) model.at(key);
     }
     for (const auto& run : results.at("runs")) {
       run.at("name").get<std::string>();

@@ -23,6 +23,9 @@ struct ExperimentOptions {
 // test set of a run is scored once, after all choices.
 std::optional<nlohmann::ordered_json> run_experiment(const train::Protocol& protocol, const ExperimentOptions& options);
 
+// Takes the step times of such a file's models on this machine, writes them into it, and gives back what it holds then.
+nlohmann::ordered_json take_times(const std::filesystem::path& path, const MachineOptions& machine);
+
 // Such a file, or throws std::invalid_argument where it is none or lacks what its readers need.
 nlohmann::ordered_json read_results(const std::filesystem::path& path);
 

@@ -1,5 +1,5 @@
 // hkt reproduce: trains the models of an experiment, several at a time, and prints the table; or one run of published
-// results again, and says whether it comes out the same.
+// results again, and says whether it comes out the same; or takes the step times of published results again.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 struct Options {
-  std::string experiment, budget = "quick", out = "runs", check, run;
+  std::string experiment, budget = "quick", out = "runs", check, run, times;
   std::vector<std::string> changes, only;
   int jobs = 0;
   bool print_json = false;
@@ -162,13 +162,16 @@ std::string command_of(const std::string& experiment, const Options& options) {
 }
 
 void check_options(const Options& options) {
-  if (!options.check.empty()) {
+  for (const auto& [name, results] : {std::pair("--check", options.check), std::pair("--times", options.times)}) {
+    if (results.empty()) continue;
     if (!options.experiment.empty() || !options.changes.empty() || !options.only.empty() || options.print_json) {
-      throw std::invalid_argument("--check goes by the results; it takes no experiment, --set, --only or --json.");
+      throw std::invalid_argument(std::string(name) +
+                                  " goes by the results; it takes no experiment, --set, --only or --json.");
     }
-    return;
   }
-  if (!options.run.empty()) throw std::invalid_argument("--run belongs to --check.");
+  if (!options.check.empty() && !options.times.empty()) throw std::invalid_argument("either --check or --times.");
+  if (!options.run.empty() && options.check.empty()) throw std::invalid_argument("--run belongs to --check.");
+  if (!options.check.empty() || !options.times.empty()) return;
   if (options.experiment.empty()) throw std::invalid_argument("which experiment? See hkt reproduce --help.");
   if (options.budget != "quick" && options.budget != "full") {
     throw std::invalid_argument("--budget is \"" + options.budget + "\"; it must be quick or full.");
@@ -197,6 +200,10 @@ int run(const Options& options) {
   check_options(options);
   const Interrupt interrupt;
   if (!options.check.empty()) return check(options);
+  if (!options.times.empty()) {
+    print_table(take_times(options.times, options.machine));
+    return 0;
+  }
   auto all = ordered_json::array();
   for (const auto& protocol :
        protocols_of(options, options.budget == "full" ? train::Budget::full : train::Budget::quick)) {
@@ -243,6 +250,8 @@ void add_reproduce(CLI::App& program, Action& action) {
       ->check(CLI::Range(1, 1024));
   command.add_option("--check", options->check, "results to check: train one of their runs again and compare");
   command.add_option("--run", options->run, "which one");
+  command.add_option("--times", options->times,
+                     "results whose step times are to be taken on this machine and written into them");
   command.add_flag("--json", options->print_json, "print JSON");
   add_machine_options(command, options->machine);
   command.footer(list_of_experiments() +

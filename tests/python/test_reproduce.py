@@ -105,6 +105,26 @@ def test_a_published_run_is_trained_again(quick, tmp_path, data):
         assert process.returncode == code and word in process.stdout, process.stdout + process.stderr
 
 
+def test_step_times_are_taken_again(quick, tmp_path, data):
+    folder, _ = quick
+    before = results_in(folder, "listops-quick")
+    copy = tmp_path / "results.json"
+    without = json.loads(json.dumps(before))
+    for model in without["models"]:
+        model["step_seconds"] = model["step_ratio"] = None
+    copy.write_text(json.dumps(without))
+    process = run("reproduce", "--times", copy, "--threads", 1, data=data)
+    assert process.returncode == 0 and "ratio" in process.stdout, process.stderr
+    after = json.loads(copy.read_text())
+    assert after.pop("timed")["threads"] == 1
+    assert after["models"][0]["step_ratio"] == 1 and after["models"][1]["step_ratio"] > 0
+    for results in (before, after):
+        for model in results["models"]:
+            for key in ("step_seconds", "step_ratio", "attention_seconds", "attention_ratio"):
+                assert model.pop(key) > 0
+    assert after == before, "more than the times was changed"
+
+
 def test_results_that_lack_something_are_refused(quick, tmp_path):
     folder, _ = quick
     results = json.loads((folder / "listops-quick/results.json").read_text())
@@ -140,6 +160,9 @@ def test_wrong_use(quick, tmp_path, data):
         refused(run("reproduce", "--check", none, "--run", "hkt-seed0"), "can be read")
     refused(run("reproduce", "listops", "--check", published, "--run", "hkt-seed0"), "takes no experiment")
     refused(run("reproduce", "listops", "--run", "hkt-seed0"), "--check")
+    refused(run("reproduce", "listops", "--times", published), "takes no experiment")
+    refused(run("reproduce", "--check", published, "--times", published), "either --check or --times")
+    refused(run("reproduce", "--times", tmp_path / "none.json"), "can be read")
     refused(run("reproduce", "all", "--only", "hkt"), "--only")
     refused(run("report", published, "--out", published), "to be read")
     refused(run("reproduce", "listop"), "no experiment", "nearest", "listops")
