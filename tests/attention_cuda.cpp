@@ -138,6 +138,7 @@ TEST_F(AttentionCuda, LongSequencesAndManyHeads) {
     for (const int64_t width : {64, 128}) {
       expect_low_precision({1, 2, 4000, width, width, 3, causal, true, Layout::heads_inside}, at::kBFloat16, width);
       expect_low_precision({40, 33, 130, width, width, 3, causal, true, Layout::heads_inside}, at::kBFloat16, width);
+      expect_low_precision({10, 16, 1000, width, width, 3, causal, true, Layout::heads_inside}, at::kBFloat16, width);
     }
   expect_low_precision({700, 100, 9, 32, 32, 3, false, true}, at::kBFloat16, 5);  // more than 65,535 blocks
   for (const bool causal : {false, true})

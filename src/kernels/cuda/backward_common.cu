@@ -10,7 +10,8 @@ constexpr int lanes = 8;  // for one row, each reading 16 bytes at a time
 template <class T>
 __global__ void __launch_bounds__(threads)
     row_kernel(const __grid_constant__ AttentionBackward problem, std::int64_t padded, float* lse, float* delta) {
-  const std::int64_t all = (static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x) / lanes;
+  const std::int64_t block = gridDim.x - 1 - blockIdx.x;
+  const std::int64_t all = (block * threads + threadIdx.x) / lanes;
   const std::int64_t row = all % padded, sequence = all / padded;
   if (sequence >= problem.batch * problem.heads) return;
   const std::int64_t head = sequence % problem.heads, batch = sequence / problem.heads;

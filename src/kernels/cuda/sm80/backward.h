@@ -31,12 +31,12 @@ __global__ void join_kernel(const __grid_constant__ AttentionBackward problem, c
 template <class T, int width, int n, int max_level_count, int fixed>
 __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_tile::side_by_side<width, n>)
     backward_kernel(const __grid_constant__ AttentionBackward problem, const float* lse, const float* delta,
-                    const __grid_constant__ Sums all_sums, const Turns turns) {
+                    const __grid_constant__ Sums all_sums, const Turns turns, const Order order) {
   using namespace backward_tile;
   using S = Share<width, n>;
   constexpr int thread_count = threads<width, n>;
   extern __shared__ __align__(1024) unsigned char memory[];
-  const Block<width, n> block(problem, fixed ? fixed : problem.levels, turns,
+  const Block<width, n> block(problem, fixed ? fixed : problem.levels, turns, order,
                               static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)));
   const int levels = block.levels, length = block.length;
   Source<T>* sources = reinterpret_cast<Source<T>*>(memory + block.layout.sources);  // of q and grad_out
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
     __syncthreads();
     if (counters && step > 0 && threadIdx.x == 0) atomicAdd(counters + block.tile(step - 1), 1);
     if (step + 1 < block.steps) write_quad_scores<T, fixed>(block, stage ^ 1);
-    add_key_gradients<T>(sums, block, stage);
+    add_key_gradients<T>(sums, block, stage, step == 0);
     add_query_gradients<T, fixed>(block, tile * queries, all_sums, [&] {
       if (!counters) return;
       if (threadIdx.x == 0)
@@ -115,57 +115,62 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
                       S::warp() / S::quad_tiles, 1 << (level - 2), scratch, all_sums.half_rows);
 }
 
-// grad_q of one level from its sums, and its part of the weights' gradient: 64 rows a block.
+// grad_q from its sums, and its part of the weights' gradient: 64 rows of one level a block. The first blocks have the last
+// heads, whose sums the cache still has. parts: room for them in a head and level; all_parts: those of all levels of a head.
 template <class T, int width>
 __global__ void __launch_bounds__(256)
-    finish_kernel(const __grid_constant__ AttentionBackward problem, const float* sums, float* partials, int level,
-                  std::int64_t parts, std::int64_t level_parts) {
+    finish_kernel(const __grid_constant__ AttentionBackward problem, const __grid_constant__ Sums all_sums,
+                  float* partials, int parts, int all_parts) {
   __shared__ float dots[8];
+  constexpr int chunks = width / 8, queries = backward_tile::queries;
   const int length = static_cast<int>(problem.length);
-  const std::int64_t rows = level_length(length, level);
+  const int block = gridDim.x - 1 - blockIdx.x;
+  const std::int64_t sequence = block / all_parts;
+  int level = 0, part = block % all_parts;
+  for (; part >= (level_length(length, level) + 63) / 64; ++level) part -= (level_length(length, level) + 63) / 64;
+  const int rows = level_length(length, level);
   const bool in_fragments = level <= last_fragment_level;
   const int of_sums = level < 7 ? 1 : 2;  // rows of them in one of the level
-  const std::int64_t sum_row_count = level_length(length, level < 7 ? level : 6);
-  constexpr int queries = backward_tile::queries;
+  const int sum_row_count = level_length(length, level < 7 ? level : 6);
   const std::int64_t tile_rows = (length + queries - 1) / queries * (queries >> level);
-  const std::int64_t sequence = blockIdx.x / level_parts, part = blockIdx.x % level_parts;
   const Place place{0, sequence % problem.heads, sequence / problem.heads, 0};
-  const T* q = rows_of<const T>(problem.q[level], place);
+  const float* const sums = all_sums.queries[level];
+  const Array& from = problem.q[level];
   const Array& to = problem.grad_q[level];
+  const T* q = rows_of<const T>(from, place);
   T* result = rows_of<T>(to, place);
   const float scale = static_cast<float>(problem.scale);
   const float factor = static_cast<const float*>(problem.weights)[place.head * problem.levels + level] * scale;
   float dot = 0;
-  for (int i = threadIdx.x; i < 64 * (width / 8); i += 256) {
-    const std::int64_t row = part * 64 + i / (width / 8);
-    const int chunk = i % (width / 8);
-    if (row >= rows || 8 * chunk >= problem.width) continue;
-    float2 u[4];
-    if (in_fragments) {
-      const float* from = sums + ((sequence * tile_rows + row) / 16 * (width / 8) + chunk) * fragment_floats;
-      const int lane = row % 8 * 4, half = row % 16 / 8;
+  for (int i = threadIdx.x; i < 32 * chunks; i += 256) {
+    const int chunk = i % chunks, r = i / chunks % 8;
+    const std::int64_t block_row = part * 64 + i / chunks / 8 * 16, first = block_row + r;  // and the row 8 further
+    if (first >= rows || 8 * chunk >= problem.width) continue;
+    float u[2][8];
+    if (in_fragments)
+      read_rows(u, sums + ((sequence * tile_rows + block_row) / 16 * chunks + chunk) * fragment_floats, r);
 #pragma unroll
-      for (int j = 0; j < 4; ++j)
-        u[j] = {from[place_in_fragment(lane + j, 2 * half)], from[place_in_fragment(lane + j, 2 * half + 1)]};
-    } else {
-      const float* from = sums + (sequence * sum_row_count + of_sums * row) * width + 8 * chunk;
-      const bool two = of_sums == 2 && 2 * row + 1 < sum_row_count;
+    for (int half = 0; half < 2; ++half) {
+      const std::int64_t row = first + 8 * half;
+      if (row >= rows) break;
+      if (!in_fragments) {
+        const float* natural = sums + (sequence * sum_row_count + of_sums * row) * width + 8 * chunk;
+        const bool two = of_sums == 2 && 2 * row + 1 < sum_row_count;
+#pragma unroll
+        for (int j = 0; j < 8; ++j) u[half][j] = natural[j] + (two ? natural[width + j] : 0);
+      }
+      const uint4 eight = *reinterpret_cast<const uint4*>(q + row * from.row_stride + 8 * chunk);
+      const std::uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
+      std::uint32_t packed[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        u[j] = {from[2 * j], from[2 * j + 1]};
-        if (two) u[j].x += from[width + 2 * j], u[j].y += from[width + 2 * j + 1];
+        const float2 x = unpack<T>(pairs[j]);
+        dot += u[half][2 * j] * x.x + u[half][2 * j + 1] * x.y;
+        packed[j] = pack<T>(u[half][2 * j] * factor, u[half][2 * j + 1] * factor);
       }
+      *reinterpret_cast<uint4*>(result + row * to.row_stride + 8 * chunk) = {packed[0], packed[1], packed[2],
+                                                                             packed[3]};
     }
-    const uint4 eight = *reinterpret_cast<const uint4*>(q + row * problem.q[level].row_stride + 8 * chunk);
-    const std::uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
-    std::uint32_t packed[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float2 x = unpack<T>(pairs[j]);
-      dot += u[j].x * x.x + u[j].y * x.y;
-      packed[j] = pack<T>(u[j].x * factor, u[j].y * factor);
-    }
-    *reinterpret_cast<uint4*>(result + row * to.row_stride + 8 * chunk) = {packed[0], packed[1], packed[2], packed[3]};
   }
   for (int offset = 16; offset > 0; offset /= 2) dot += __shfl_xor_sync(~0u, dot, offset);
   if (threadIdx.x % 32 == 0) dots[threadIdx.x / 32] = dot;
@@ -178,12 +183,9 @@ __global__ void __launch_bounds__(256)
 
 // The kernel for a tile of n keys.
 template <class T, int width, int n, int max_level_count>
-void start_tiles(const AttentionBackward& problem, const Device& device, const Workspace& w, float* base) {
+void start_tiles(const AttentionBackward& problem, const Device& device, const Workspace& w, float* base,
+                 const Sums& sums) {
   using namespace backward_tile;
-  Sums sums{};
-  for (int level = 0; level < problem.levels; ++level) sums.queries[level] = base + w.sums[level];
-  sums.coarse_keys = base + w.coarse_keys;
-  sums.half_rows = base + w.half_rows;
   const std::int64_t key_tiles = ceil_divide<std::int64_t>(problem.length, n);
   const dim3 blocks(static_cast<unsigned>(problem.batch * problem.heads * key_tiles));
   Turns turns;
@@ -191,10 +193,15 @@ void start_tiles(const AttentionBackward& problem, const Device& device, const W
     turns.counters = reinterpret_cast<int*>(base + w.turns);
     turns.wraps = !problem.causal && key_tiles <= device.multiprocessors;
   }
+  Order order{1, static_cast<int>(problem.batch * problem.heads)};
+  if (problem.causal && !device.deterministic) {
+    const HeadGroups groups = causal_groups(problem, key_tiles, device.multiprocessors * side_by_side<width, n>);
+    order = {groups.size, groups.count};
+  }
   const auto kernel = max_level_count == 3 && problem.levels == 3 ? backward_kernel<T, width, n, 3, 3>
                                                                   : backward_kernel<T, width, n, max_level_count, 0>;
   launch(kernel, blocks, threads<width, n>, layout_of<width, n>(problem.levels).end, device.stream, problem,
-         base + w.lse, base + w.delta, sums, turns);
+         base + w.lse, base + w.delta, sums, turns, order);
   if (n >> (problem.levels - 1) == 0)
     launch(join_kernel<T, width>, dim3(static_cast<unsigned>(problem.batch * problem.heads * ((key_tiles + 1) / 2))),
            width / 2, 0, device.stream, problem, base + w.half_rows, static_cast<int>(key_tiles));
@@ -206,18 +213,21 @@ void start_backward(const AttentionBackward& problem, const Device& device, void
   float* base = static_cast<float*>(workspace);
   const Workspace w = workspace_of(problem, width, device.shared_bytes);
   const auto stream = static_cast<cudaStream_t>(device.stream);
-  check(cudaMemsetAsync(base + w.sums[0], 0, (w.end - w.sums[0]) * sizeof(float), stream), "clearing the workspace");
+  Sums sums{};
+  for (int level = 0; level < problem.levels; ++level) sums.queries[level] = base + w.sums[level];
+  sums.coarse_keys = base + w.coarse_keys;
+  sums.half_rows = base + w.half_rows;
   row_data(problem, device, base + w.lse, base + w.delta);
+  check(cudaMemsetAsync(base + w.sums[0], 0, (w.end - w.sums[0]) * sizeof(float), stream), "clearing the workspace");
   if (keys_for<width>(problem.levels, device.shared_bytes) == 64)
-    start_tiles<T, width, 64, max_level_count>(problem, device, w, base);
+    start_tiles<T, width, 64, max_level_count>(problem, device, w, base, sums);
   else if constexpr (!parks_coarse_keys<width, 128> || max_level_count == 3)
-    start_tiles<T, width, 128, max_level_count>(problem, device, w, base);
-  for (int level = 0; level < problem.levels; ++level) {
-    const std::int64_t rows = ceil_divide<std::int64_t>(problem.length, std::int64_t(1) << level);
-    const std::int64_t parts = ceil_divide<std::int64_t>(rows, 64);
-    launch(finish_kernel<T, width>, dim3(static_cast<unsigned>(problem.batch * problem.heads * parts)), 256, 0,
-           device.stream, problem, base + w.sums[level], base + w.partials, level, w.parts, parts);
-  }
+    start_tiles<T, width, 128, max_level_count>(problem, device, w, base, sums);
+  std::int64_t all_parts = 0;
+  for (int level = 0; level < problem.levels; ++level)
+    all_parts += ceil_divide<std::int64_t>(ceil_divide<std::int64_t>(problem.length, std::int64_t(1) << level), 64);
+  launch(finish_kernel<T, width>, dim3(static_cast<unsigned>(problem.batch * problem.heads * all_parts)), 256, 0,
+         device.stream, problem, sums, base + w.partials, static_cast<int>(w.parts), static_cast<int>(all_parts));
   sum_weight_gradient(problem, device, base + w.partials, static_cast<int>(w.parts));
 }
 

@@ -26,6 +26,12 @@ struct Turns {
   bool wraps = false;
 };
 
+// Heads are worked on in groups, each tile of keys in all heads of a group before the next tile. The last group has all
+// heads that are left.
+struct Order {
+  int group, groups;
+};
+
 // How the warps of a block with n keys share its products.
 template <int width, int n>
 struct Share {
@@ -59,32 +65,46 @@ struct CoarseSum {
   __device__ __forceinline__ void begin(float*, int) {}
   // products(sums, fresh): adds a step's, or sets them if they are `fresh`.
   template <class Products>
-  __device__ __forceinline__ void add(const Products& products) {
+  __device__ __forceinline__ void add(bool, const Products& products) {
     products(sums, std::false_type{});
   }
-  __device__ __forceinline__ void read(float (&to)[1][blocks][4]) const {
+  __device__ __forceinline__ void read(float (&to)[1][blocks][4], bool) const {
 #pragma unroll
     for (int b = 0; b < blocks; ++b)
 #pragma unroll
       for (int i = 0; i < 4; ++i) to[0][b][i] = sums[0][b][i];
   }
 };
-// or in the workspace, where only this thread adds to its numbers.
+// or in the workspace, where only this thread adds to its numbers; in the first step it stores them.
 template <int blocks>
 struct CoarseSum<blocks, true> {
   float* fragments;
 
   __device__ __forceinline__ void begin(float* all, int warp) { fragments = all + warp * blocks * fragment_floats; }
   template <class Products>
-  __device__ __forceinline__ void add(const Products& products) {
+  __device__ __forceinline__ void add(bool is_first, const Products& products) {
     float sums[1][blocks][4];
     products(sums, std::true_type{});
 #pragma unroll
-    for (int b = 0; b < blocks; ++b) add_fragment(fragments + b * fragment_floats, threadIdx.x % 32, sums[0][b]);
+    for (int b = 0; b < blocks; ++b) {
+      float* const to = fragments + b * fragment_floats;
+      if (is_first)
+        store_fragment(to, threadIdx.x % 32, sums[0][b]);
+      else
+        add_fragment(to, threadIdx.x % 32, sums[0][b]);
+    }
   }
-  __device__ __forceinline__ void read(float (&to)[1][blocks][4]) const {
+  // any: there was a step.
+  __device__ __forceinline__ void read(float (&to)[1][blocks][4], bool any) const {
 #pragma unroll
-    for (int b = 0; b < blocks; ++b) read_added(to[0][b], fragments + b * fragment_floats, threadIdx.x % 32);
+    for (int b = 0; b < blocks; ++b) {
+      if (any) {
+        read_added(to[0][b], fragments + b * fragment_floats, threadIdx.x % 32);
+      } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) to[0][b][i] = 0;
+      }
+    }
   }
 };
 
@@ -132,7 +152,8 @@ struct Block {
   Swizzled<queries / 2> pairs;
   Swizzled<queries / 4> quads;
 
-  __device__ Block(const AttentionForward& problem, int level_count, const Turns& turns, std::uint32_t memory)
+  __device__ Block(const AttentionForward& problem, int level_count, const Turns& turns, const Order& order,
+                   std::uint32_t memory)
       : length(static_cast<int>(problem.length)),
         levels(level_count),
         causal(problem.causal),
@@ -146,9 +167,13 @@ struct Block {
         pairs{base + layout.pairs},
         quads{base + layout.quads} {
     const int key_tiles = (length + n - 1) / n;
-    int index = blockIdx.x % key_tiles;
+    const unsigned group_blocks = static_cast<unsigned>(order.group) * key_tiles, last = order.groups - 1;
+    const unsigned group = min(blockIdx.x / group_blocks, last), first_head = group * order.group;
+    const unsigned heads = group < last ? order.group : gridDim.x / key_tiles - first_head;
+    const unsigned rest = blockIdx.x - group * group_blocks;
+    int index = static_cast<int>(rest / heads);
     if (turns.counters && causal) index = key_tiles - 1 - index;
-    sequence = blockIdx.x / key_tiles;
+    sequence = first_head + rest % heads;
     const std::int64_t batch = sequence / problem.heads;
     place = {index * n, sequence % problem.heads, batch, valid_length(problem, batch)};
     tiles = (place.length + queries - 1) / queries;

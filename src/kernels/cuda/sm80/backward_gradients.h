@@ -6,10 +6,10 @@
 
 namespace hkt::kernels::cuda::sm80 {
 
-// Adds a step's part of grad_v and grad_k.
+// Adds a step's part of grad_v and grad_k; is_first: of the first step.
 template <class T, int width, int n, int max_level_count>
 __device__ __forceinline__ void add_key_gradients(KeyGradients<width, n, max_level_count>& sums,
-                                                  const Block<width, n>& block, int stage) {
+                                                  const Block<width, n>& block, int stage, bool is_first) {
   using namespace backward_tile;
   using S = Share<width, n>;
   constexpr int blocks = S::column_blocks;
@@ -18,14 +18,14 @@ __device__ __forceinline__ void add_key_gradients(KeyGradients<width, n, max_lev
   add_outer<T, queries / 16, false>(sums.values, straight(block.p, first), inner<blocks>(block.grad_out(stage), part));
   add_outer<T, queries / 16, false>(sums.keys, straight(block.ds, first), inner<blocks>(q, part));
   if (block.levels > 1)
-    sums.pairs.add([&](auto& to, auto fresh) {
+    sums.pairs.add(is_first, [&](auto& to, auto fresh) {
       add_outer<T, queries / 32, fresh>(to, straight(block.pairs, first / 2),
                                         inner<blocks>(q, part, level_base(queries, 1)));
     });
 #pragma unroll
   for (int level = 2; level < max_level_count; ++level)
     if (level < block.levels)
-      sums.quads[level - 2].add([&](auto& to, auto fresh) {
+      sums.quads[level - 2].add(is_first, [&](auto& to, auto fresh) {
         add_outer<T, 1, fresh>(
             to, straight(block.quads, 16 * (S::warp() % S::quad_tiles)),
             repeated<S::quad_blocks>(q, S::warp() / S::quad_tiles, level_base(queries, level), level - 2));
@@ -149,7 +149,7 @@ __device__ __forceinline__ void write_coarse(const AttentionBackward& problem, c
                                              float (*scratch)[width], float* half_rows) {
   const int lane = threadIdx.x % 32;
   float sums[1][blocks][4];
-  all.read(sums);
+  all.read(sums, block.steps > 0);
   __syncthreads();
 #pragma unroll
   for (int b = 0; b < blocks; ++b)

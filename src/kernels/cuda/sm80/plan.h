@@ -83,7 +83,7 @@ inline std::int64_t sum_rows(std::int64_t length, int level) {
   return ceil_divide<std::int64_t>(length, std::int64_t(1) << (level < 7 ? level : 6));
 }
 
-// Sections of the workspace, in floats.
+// Sections of the workspace, in floats. From sums on it must be zero at the start.
 struct Workspace {
   std::int64_t lse, delta, sums[max_levels], coarse_keys, half_rows, partials, turns, end;
   std::int64_t parts, turn_count;
@@ -100,10 +100,10 @@ inline Workspace workspace_of(const AttentionBackward& problem, int width, int s
   };
   w.lse = take(sequences * padded_length(problem.length));
   w.delta = take(sequences * padded_length(problem.length));
-  for (int level = 0; level < problem.levels; ++level)
-    w.sums[level] = take(sequences * sum_rows(problem.length, level) * width);
   if (width == 128 && problem.levels > 1 && keys_for<128>(problem.levels, shared_bytes) == 128)
     w.coarse_keys = take(sequences * ceil_divide<std::int64_t>(problem.length, 128) * parked_floats<128, 128>);
+  for (int level = 0; level < problem.levels; ++level)
+    w.sums[level] = take(sequences * sum_rows(problem.length, level) * width);
   if (problem.levels == max_levels)
     w.half_rows = take(sequences * ceil_divide<std::int64_t>(problem.length, 64) * width);
   w.parts = ceil_divide<std::int64_t>(problem.length, 64);

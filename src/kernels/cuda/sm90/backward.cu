@@ -35,9 +35,9 @@ Tiling tiling(const AttentionBackward& problem) {
   return t;
 }
 
-// Where things lie in the workspace, in bytes. From query_sums on it must be zero at the start.
+// Where things lie in the workspace, in bytes. From `zeros` on it must be zero at the start.
 struct WorkspaceLayout {
-  std::int64_t lse, delta, partials, query_sums, key_sums, turns, end;
+  std::int64_t lse, delta, partials, key_sums, query_sums, turns, zeros, end;
 };
 
 WorkspaceLayout workspace_layout(const AttentionBackward& problem, const Device& device) {
@@ -52,8 +52,10 @@ WorkspaceLayout workspace_layout(const AttentionBackward& problem, const Device&
   layout.lse = place(t.sequences * padded_length(problem.length));
   layout.delta = place(t.sequences * padded_length(problem.length));
   layout.partials = place(t.sequences * t.query_tiles * t.panels * problem.levels);
-  layout.query_sums = place(t.sequences * t.query_tiles * t.panels * query_sums_size(t.columns, t.coarse, t.deep));
   layout.key_sums = place(t.panels == 2 && t.coarse ? t.sequences * t.key_tiles * t.panels * key_sums_size(t.deep) : 0);
+  layout.query_sums = place(t.sequences * t.query_tiles * t.panels * query_sums_size(t.columns, t.coarse, t.deep));
+  layout.zeros =
+      t.deep ? layout.key_sums : layout.query_sums;  // without deep levels the first sums for keys are stored
   layout.turns = place(device.deterministic ? t.sequences * t.query_tiles * 2 : 0);
   layout.end = end;
   return layout;
@@ -91,13 +93,6 @@ void make_maps(const AttentionBackward& problem, BackwardParameters& p) {
   const int last = std::min(problem.levels - 1, 2);  // if that is not 2, its maps are only read outside of the array
   p.q2 = remainder_map(problem, problem.q[last], last == 2 ? rows2 : rows1, 16, 1, 0);
   p.k2 = remainder_map(problem, problem.k[last], last == 2 ? rows2 : rows1, 32, 1, 0);
-}
-
-// With a causal mask, blocks that have most to do start first, in as many heads at once as have their queries and
-// output gradients in half of the cache.
-int causal_group(const AttentionBackward& problem) {
-  const std::int64_t bytes = problem.length * problem.width * 8;
-  return static_cast<int>(std::clamp<std::int64_t>((std::int64_t{24} << 20) / bytes, 1, problem.batch * problem.heads));
 }
 
 template <class T, bool coarse, bool deep>
@@ -178,17 +173,22 @@ void backward(const AttentionBackward& problem, const Device& device, void* work
   p.levels = problem.levels;
   p.query_tiles = static_cast<int>(t.query_tiles);
   p.key_tiles = static_cast<int>(t.key_tiles);
-  p.group = problem.causal ? causal_group(problem) : 1;
   p.causal = problem.causal;
+  p.group = 1;
+  p.groups = p.batch * p.heads;
   // A fixed order of additions: see turn() in backward.h.
-  if (device.deterministic && problem.causal) p.group = 1;
+  if (problem.causal && !device.deterministic) {
+    const HeadGroups groups = causal_groups(problem, t.key_tiles, device.multiprocessors);
+    p.group = groups.size;
+    p.groups = groups.count;
+  }
   p.last_first = device.deterministic && problem.causal;
   p.rotate = !problem.causal && (!device.deterministic || t.key_tiles <= device.multiprocessors);
 
-  check(cudaMemsetAsync(memory + layout.query_sums, 0, static_cast<std::size_t>(layout.end - layout.query_sums),
+  row_data(problem, device, lse, delta);
+  check(cudaMemsetAsync(memory + layout.zeros, 0, static_cast<std::size_t>(layout.end - layout.zeros),
                         static_cast<cudaStream_t>(device.stream)),
         "clearing the workspace");
-  row_data(problem, device, lse, delta);
   if (problem.element == Element::bfloat16)
     start_backward<bfloat16>(p, device);
   else

@@ -56,7 +56,8 @@ struct BackwardParameters {
   int levels;
   int query_tiles;
   int key_tiles;
-  int group;  // heads that are worked on side by side, each tile of keys in all of them before the next tile
+  int group;   // heads that are worked on side by side, each tile of keys in all of them before the next tile
+  int groups;  // the last one has all heads that are left
   bool causal;
   bool rotate;      // blocks begin at different tiles of queries
   bool last_first;  // the last keys' blocks start first
@@ -91,11 +92,11 @@ template <int multiple>
 __device__ __forceinline__ BackwardWork backward_work(const BackwardParameters& p) {
   BackwardWork work;
   const unsigned group_blocks = static_cast<unsigned>(p.group) * p.key_tiles;
-  const unsigned group = blockIdx.x / group_blocks;
+  const unsigned last = p.groups - 1;
+  const unsigned group = min(blockIdx.x / group_blocks, last);
   const unsigned rest = blockIdx.x - group * group_blocks;
   const unsigned first_sequence = group * p.group;
-  const unsigned sequences = static_cast<unsigned>(p.batch) * p.heads;
-  const unsigned size = min(static_cast<unsigned>(p.group), sequences - first_sequence);
+  const unsigned size = group < last ? p.group : static_cast<unsigned>(p.batch) * p.heads - first_sequence;
   work.key_tile = static_cast<int>(rest / size);
   if (p.last_first) work.key_tile = p.key_tiles - 1 - work.key_tile;
   work.sequence = static_cast<int>(first_sequence + rest % size);
@@ -194,7 +195,7 @@ __device__ __forceinline__ void load_coarse_queries(std::uint32_t q1, std::uint3
 // Says how many bytes will come, before any lane starts a copy.
 __device__ __forceinline__ void expect_bytes(std::uint32_t barrier, int bytes, int lane) {
   if (lane == 0) barrier_expect(barrier, bytes);
-  __syncwarp();
+  sync_warp();
 }
 
 // ---- shared memory ----
@@ -472,6 +473,31 @@ __device__ __forceinline__ void write_row(T* row, const float (&sums)[count], in
     if (8 * j < width)
       *reinterpret_cast<std::uint32_t*>(row + 8 * j + 2 * c) =
           pack<T>(factor * sums[4 * j + 2 * h], factor * sums[4 * j + 2 * h + 1]);
+}
+
+// As write_row, 16 bytes at a time: the four lanes of a row exchange what they have of four blocks of eight columns, so
+// that each has one of them. Nothing is written from column `width` on.
+template <class T, int count>
+__device__ __forceinline__ void write_chunks(T* row, const float (&sums)[count], int h, int c, int width,
+                                             float factor) {
+#pragma unroll
+  for (int j = 0; j < count / 4; j += 4) {
+    std::uint32_t x[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      x[k] = pack<T>(factor * sums[4 * (j + k) + 2 * h], factor * sums[4 * (j + k) + 2 * h + 1]);
+#pragma unroll
+    for (int bit = 1; bit < 4; bit *= 2) {
+      const bool upper = (c & bit) != 0;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if ((k & bit) != 0) continue;
+        const std::uint32_t other = __shfl_xor_sync(~0u, upper ? x[k] : x[k + bit], bit);
+        (upper ? x[k] : x[k + bit]) = other;
+      }
+    }
+    if (8 * (j + c) < width) *reinterpret_cast<uint4*>(row + 8 * (j + c)) = make_uint4(x[0], x[1], x[2], x[3]);
+  }
 }
 
 // Zeros for the rows of the block's keys.

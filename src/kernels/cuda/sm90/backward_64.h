@@ -189,7 +189,7 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
       if (b == 0) barrier_wait(shared + Layout::full_scores + buffer * 8, i / 2 % 2);
       load_4(coarse_scores, shared + Layout::scores + buffer * coarse_scores_bytes + warp * 1024 + lane * 16 + b * 512);
       if (b == 1) {
-        __syncwarp();
+        sync_warp();
         if (lane == 0) barrier_arrive(shared + Layout::empty_scores + buffer * 8);
       }
 #pragma unroll
@@ -296,7 +296,7 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
       store_blocks(places.level2, pack<T>(sums.quads[0], sums.quads[1]), pack<T>(sums.quads[2], sums.quads[3]));
     }
     fence_async();
-    __syncwarp();
+    sync_warp();
     if (lane == 0) barrier_arrive(shared + Layout::full_gradients + buffer * 8);
 
     BackwardRing<Layout::stages> next = ring;
@@ -400,7 +400,7 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
     pin(level2);
     store_coarse_scores(shared + Layout::scores + buffer * coarse_scores_bytes + 2 * warp * 1024 + lane * 16, level1,
                         level2, c1, c2, deep ? deep_scores : nullptr);
-    __syncwarp();
+    sync_warp();
     if (lane == 0) barrier_arrive(shared + Layout::full_scores + buffer * 8);
     ahead.advance();
   };
@@ -485,7 +485,7 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
           }
         }
         fence_async();
-        __syncwarp();
+        sync_warp();
         if (lane == 0) barrier_arrive(shared + Layout::full_coarse_sums);
       }
       if constexpr (deep) {
@@ -499,7 +499,7 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
     if (lane == 0) barrier_arrive(shared + Layout::empty_gradients + buffer * 8);
     store_sums(shared + Layout::sums + buffer * Layout::sums_buffer + thread * 16, 128, sums0);
     fence_async();
-    __syncwarp();
+    sync_warp();
     if (lane == 0) barrier_arrive(shared + Layout::full_sums + buffer * 8);
     ring.advance();
   }

@@ -23,15 +23,18 @@ struct FinishParameters {
   int panels;
 };
 
-// Which tile and panel a block has.
+// Which tile and panel a block has. The first block has the last one: the cache still has those sums.
 struct FinishWork {
   int panel, tile, head, batch;
+  std::int64_t place;  // of its sums among all
 };
 
 __device__ __forceinline__ FinishWork finish_work(const FinishParameters& p) {
+  const unsigned place = gridDim.x - 1 - blockIdx.x;
   FinishWork work;
-  work.panel = blockIdx.x % p.panels;
-  const unsigned rest = blockIdx.x / p.panels;
+  work.place = place;
+  work.panel = place % p.panels;
+  const unsigned rest = place / p.panels;
   work.tile = rest % p.tiles;
   const unsigned sequence = rest / p.tiles;
   work.head = sequence % p.heads;
@@ -43,8 +46,8 @@ __device__ __forceinline__ FinishWork finish_work(const FinishParameters& p) {
 __device__ __forceinline__ int spaced(int index) { return index + index / 512 * 4; }
 
 template <int size>
-__device__ __forceinline__ void fetch(float* to, const float* sums) {
-  const float4* from = reinterpret_cast<const float4*>(sums + std::int64_t(blockIdx.x) * size);
+__device__ __forceinline__ void fetch(float* to, const float* sums, const FinishWork& work) {
+  const float4* from = reinterpret_cast<const float4*>(sums + work.place * size);
   for (int i = threadIdx.x; i < size / 4; i += finish_threads)
     *reinterpret_cast<float4*>(to + spaced(4 * i)) = __ldg(from + i);
   __syncthreads();
@@ -113,7 +116,7 @@ __global__ void __launch_bounds__(finish_threads) query_gradients(const __grid_c
   __shared__ __align__(16) float sums[size + size / 512 * 4];
   __shared__ float warp_sums[levels][finish_threads / 32];
   const FinishWork work = finish_work(p);
-  fetch<size>(sums, p.sums);
+  fetch<size>(sums, p.sums, work);
   float products[levels] = {};
 #pragma unroll
   for (int level = 0; level < levels; ++level) {
@@ -138,7 +141,7 @@ __global__ void __launch_bounds__(finish_threads) query_gradients(const __grid_c
       else
         read_natural(values, sums, (112 + first_deep_row(8, level) + place) * columns + chunk * 8);
       if (level == 7) {  // two tiles of queries share a row: the even one takes the sums of both
-        const float* next = p.sums + (std::int64_t(blockIdx.x) + p.panels) * size + (112 + 15) * columns + chunk * 8;
+        const float* next = p.sums + (work.place + p.panels) * size + (112 + 15) * columns + chunk * 8;
 #pragma unroll
         for (int k = 0; k < 8; ++k) values[k] += next[k];
       }
@@ -155,7 +158,7 @@ __global__ void __launch_bounds__(finish_threads) query_gradients(const __grid_c
   if (threadIdx.x < p.levels) {
     float sum = 0;
     for (int i = 0; i < finish_threads / 32; ++i) sum += warp_sums[threadIdx.x][i];
-    p.partials[std::int64_t(blockIdx.x) * p.levels + threadIdx.x] = p.scale * sum;
+    p.partials[work.place * p.levels + threadIdx.x] = p.scale * sum;
   }
 }
 
@@ -166,7 +169,7 @@ __global__ void __launch_bounds__(finish_threads) key_gradients(const __grid_con
   constexpr int size = key_sums_size(deep);
   __shared__ __align__(16) float sums[size + size / 512 * 4];
   const FinishWork work = finish_work(p);
-  fetch<size>(sums, p.sums);
+  fetch<size>(sums, p.sums, work);
 #pragma unroll
   for (int level = 1; level < (deep ? max_levels : 3); ++level) {
     if (level >= p.levels) break;

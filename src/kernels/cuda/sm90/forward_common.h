@@ -63,6 +63,7 @@ struct Item {
   int head;
   int batch;
   int length;  // valid rows of the sequence
+  int turn;    // 0 and 1 in turn for a block's items
 };
 
 // All threads of the warp must call this.
@@ -80,6 +81,7 @@ __device__ __forceinline__ Item read_item(const ForwardParameters& p, const Work
   item.tile = static_cast<int>(tile);
   item.batch = static_cast<int>(sequence / p.heads);
   item.head = static_cast<int>(sequence % p.heads);
+  item.turn = work.round & 1;
   item.length = p.length;
   if (p.lengths != nullptr) {
     const std::int64_t length = __ldg(reinterpret_cast<const long long*>(p.lengths) + item.batch);

@@ -39,22 +39,43 @@ __device__ __forceinline__ void small_load_keys(const ForwardParameters& p, std:
   }
 }
 
-// One warp: queries of all levels, for each consumer as soon as it has done with the ones before.
+// One warp: queries of all levels, for each consumer as soon as it has done with the ones before, and what it must know
+// of them.
 template <int width, int levels>
 __device__ __forceinline__ void small_load_queries(const ForwardParameters& p, std::uint32_t shared, bool leader) {
   using Layout = SmallLayout<width, levels>;
-  int parity[2] = {1, 1};
+  int parities = 0;  // a bit for each consumer
+  // Waits until the consumer has done with its queries; gives the place for its next part.
+  const auto wait = [&](int consumer) {
+    const int parity = parities >> consumer & 1;
+    parities ^= 1 << consumer;
+    barrier_wait(shared + Layout::empty_q + consumer * 8, parity ^ 1);
+    return shared + Layout::parts + (2 * consumer + parity) * Layout::part;
+  };
   Work work;
   while (next_item(p, work)) {
     const Item item = read_item(p, work);
+    const int item_tiles = small_key_tiles(p, item);
+    PartWork part_work{};
 #pragma unroll
-    for (int consumer = 0; consumer < 2; ++consumer) {
-      if (key_tiles(p, item, item.tile * 256 + consumer * 128) == 0) continue;
-      barrier_wait(shared + Layout::empty_q + consumer * 8, parity[consumer]);
-      parity[consumer] ^= 1;
+    for (int level = 0; level < (levels > 1 ? 3 : 1); ++level)
+      part_work.coefficients[level] = coefficient(p, item, level);
+#pragma unroll 1
+    for (int i = 0; i < 2; ++i) {
+      // With a causal mask first the one that had the first half of the item before: it has waited longer.
+      const int consumer = p.causal ? consumer_half(p, item, 1 - i) : i;
+      const int first_row = item.tile * 256 + consumer_half(p, item, consumer) * 128;
+      part_work.tiles = key_tiles(p, item, first_row);
+      part_work.skipped = item_tiles - part_work.tiles;
+      const std::uint32_t told = wait(consumer);
       if (!leader) continue;
+      write_part(told, {item, first_row}, part_work);
       const std::uint32_t full = shared + Layout::full_q + consumer * 8;
-      const int quarter_row = item.tile * 64 + consumer * 32;
+      if (part_work.tiles == 0) {
+        barrier_arrive(full);
+        continue;
+      }
+      const int quarter_row = first_row / 4;
       barrier_expect(full, (levels > 1 ? 4 : 2) * Layout::block);
 #pragma unroll
       for (int s = 0; s < 2; ++s) {
@@ -70,6 +91,14 @@ __device__ __forceinline__ void small_load_queries(const ForwardParameters& p, s
       }
     }
   }
+  PartWork no_work{};
+  no_work.tiles = -1;
+  for (int consumer = 0; consumer < 2; ++consumer) {
+    const std::uint32_t told = wait(consumer);
+    if (!leader) continue;
+    write_part(told, {}, no_work);
+    barrier_arrive(shared + Layout::full_q + consumer * 8);
+  }
 }
 
 // copy_threads threads: the sums of a tile's scores of levels from 3 on, of one consumer for each warp.
@@ -84,8 +113,9 @@ __device__ __forceinline__ void small_sum_deep(float (&sums)[2][4], const Forwar
   named_sync(1, copy_threads);  // both warps have done with the rows of the tile before
   copy(shared + Layout::deep_k, p.deep_k, key_tile * key_rows);
   if (key_tile == 0) {
-    copy(shared + Layout::deep_q, p.deep_q, item.tile * 256);
-    copy(shared + Layout::deep_q + deep_rows * Layout::row, p.deep_q, item.tile * 256 + 128);
+    for (int consumer = 0; consumer < 2; ++consumer)
+      copy(shared + Layout::deep_q + consumer * deep_rows * Layout::row, p.deep_q,
+           item.tile * 256 + consumer_half(p, item, consumer) * 128);
   }
   commit_copies();
   wait_copies<0>();

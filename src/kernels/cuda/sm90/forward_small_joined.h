@@ -32,11 +32,11 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
   const std::uint32_t deep_sums = shared + Layout::keys + Layout::deep_sums + consumer * deep_tile +
                                   threadIdx.x / 32 % 2 * 8 * deep_row + deep_place();
   Ring<Layout::stages> ring;
-  int q_parity = 0;
-  Work work;
-  while (next_item(p, work)) {
-    const Item item = read_item(p, work);
-    const int tiles = uniform(key_tiles(p, item, item.tile * 256 + consumer * 128));
+  for (int parity = 0;; parity ^= 1) {
+    barrier_wait(full_q, parity);
+    const std::uint32_t told = shared + Layout::parts + (2 * consumer + parity) * Layout::part;
+    const int tiles = read_tiles(told);
+    if (tiles < 0) break;
     float out_even[width / 2], out_odd[width / 2];
     RowState rows_even, rows_odd;
 #pragma unroll
@@ -45,9 +45,9 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
     clear(rows_odd);
 
     if (tiles > 0) {
-      const float c0 = coefficient(p, item, 0);
-      const float c1 = levels > 1 ? coefficient(p, item, 1) : 0;
-      const float c2 = levels > 1 ? coefficient(p, item, 2) : 0;
+      const float c0 = read_coefficient(told, 0);
+      const float c1 = levels > 1 ? read_coefficient(told, 1) : 0;
+      const float c2 = levels > 1 ? read_coefficient(told, 2) : 0;
       float even[64], odd[64];           // scores
       float4 kept[Layout::kept_blocks];  // coarse scores of the tile
       float level1[32], level2[16];      // of the next tile
@@ -107,8 +107,6 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
         }
       };
 
-      barrier_wait(full_q, q_parity);
-      q_parity ^= 1;
       barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
       {
         const std::uint64_t key = keys + ring.stage * (Layout::key_stage / 16);
@@ -133,7 +131,7 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
         const std::uint32_t empty_k = shared + Layout::empty_k + ring.stage * 8;
         const std::uint32_t full_v = shared + Layout::full_v + ring.stage * 8;
         const std::uint32_t empty_v = shared + Layout::empty_v + ring.stage * 8;
-        const int parity = ring.parity;
+        const int v_parity = ring.parity;
         ring.advance();
         const std::uint64_t next_key = keys + ring.stage * (Layout::key_stage / 16);
         float factor[2];
@@ -143,7 +141,7 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
         start_scores<T, width, 0, 0>(odd, q0 + Layout::block / 16, key);
         products_commit();
         // Here rather than where the values are used: the compiler would start the products late.
-        barrier_wait(full_v, parity);
+        barrier_wait(full_v, v_parity);
         pin(even);
         if (raise_reference(even, rows_even, limit, factor)) rescale(out_even, factor);
         // Two stages are few: the keys are given back early, and the next ones awaited late.
@@ -220,8 +218,7 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
       const auto finish = [&] {
         const std::uint64_t key = keys + ring.stage * (Layout::key_stage / 16);
         const std::uint64_t value = values + ring.stage * (Layout::value_stage / 16);
-        const Item item = read_item_again(p, work);
-        const int first_row = item.tile * 256 + consumer * 128;
+        const auto [item, first_row] = read_part(told);
         const bool masked = needs_mask(p, item, first_row, tiles);
         const int first_key = (tiles - 1) * key_rows + 2 * (lane % 4);
         const int row = first_row + row_in_block;
@@ -258,13 +255,14 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
 #pragma unroll 1
       for (int j = 0; j + 1 < tiles; ++j) step();
       finish();
+    } else if (lane == 0) {
+      barrier_arrive(empty_q);
     }
 
-    const Item same_item = read_item_again(p, work);
-    skip_tiles<width, levels>(ring, shared, tiles, uniform(small_key_tiles(p, same_item)));
-    const int first_row = same_item.tile * 256 + consumer * 128;
-    write_rows<T>(p, same_item, first_row + row_in_block, out_even, rows_even);
-    write_rows<T>(p, same_item, first_row + row_in_block + 1, out_odd, rows_odd);
+    skip_tiles<width, levels>(ring, shared, read_skipped(told));
+    const auto [item, first_row] = read_part(told);
+    write_rows<T>(p, item, first_row + row_in_block, out_even, rows_even);
+    write_rows<T>(p, item, first_row + row_in_block + 1, out_odd, rows_odd);
   }
 }
 

@@ -44,12 +44,22 @@ struct SmallLayout {
   static constexpr int empty_k = full_k + stages * 8;
   static constexpr int full_v = empty_k + stages * 8;
   static constexpr int empty_v = full_v + stages * 8;
-  static constexpr int end = empty_v + stages * 8;
+  // Two parts of items for each consumer: see forward_small_parts.h.
+  static constexpr int parts = (empty_v + stages * 8 + 15) / 16 * 16;
+  static constexpr int part = 48;
+  static constexpr int end = parts + 2 * 2 * part;
   static constexpr int bytes = end + 1024;  // the start is rounded up
   static_assert(bytes <= 227 * 1024);
 };
 
-// Tiles of keys that an item needs: those of the consumer that needs more.
+// Which half of the item's 256 rows a consumer has. With a causal mask the second half sees one tile of keys more; the
+// consumers have it by turns, so that neither has more to do than the other. The one that is done first goes on with the
+// next item.
+__device__ __forceinline__ int consumer_half(const ForwardParameters& p, const Item& item, int consumer) {
+  return p.causal ? consumer ^ item.turn : consumer;
+}
+
+// Tiles of keys that an item needs: those of the half that needs more.
 __device__ __forceinline__ int small_key_tiles(const ForwardParameters& p, const Item& item) {
   return max(key_tiles(p, item, item.tile * 256), key_tiles(p, item, item.tile * 256 + 128));
 }

@@ -2,7 +2,7 @@
 // the values, and tiles that a consumer does not need.
 #pragma once
 
-#include "forward_small_layout.h"
+#include "forward_small_parts.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
@@ -35,14 +35,14 @@ __device__ __forceinline__ void finish_rows(float (&x)[64], RowState& rows, std:
   finish_rows<T>(x, rows, low, high, out, value, [] {});
 }
 
-// Gives back the tiles of keys that only the other consumer needs. They must have come before: an earlier arrival would
+// Gives back the `count` tiles of keys that only the other consumer needs. They must have come before: an earlier arrival would
 // count for the use before.
 template <int width, int levels>
 __device__ __forceinline__ void skip_tiles(Ring<SmallLayout<width, levels>::stages>& ring, std::uint32_t shared,
-                                           int tiles, int item_tiles) {
+                                           int count) {
   using Layout = SmallLayout<width, levels>;
   const bool leader = threadIdx.x % 32 == 0;
-  for (int j = tiles; j < item_tiles; ++j) {
+  for (int j = 0; j < count; ++j) {
     barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
     if (leader) barrier_arrive(shared + Layout::empty_k + ring.stage * 8);
     barrier_wait(shared + Layout::full_v + ring.stage * 8, ring.parity);

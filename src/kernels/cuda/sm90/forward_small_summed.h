@@ -58,11 +58,13 @@ __device__ __forceinline__ void consume_summed(const ForwardParameters& p, std::
   const std::uint32_t full_q = shared + Layout::full_q + consumer * 8;
   const std::uint32_t empty_q = shared + Layout::empty_q + consumer * 8;
   Ring<Layout::stages> ring;
-  int q_parity = 0;
-  Work work;
-  while (next_item(p, work)) {
-    const Item item = read_item(p, work);
-    const int tiles = uniform(key_tiles(p, item, item.tile * 256 + consumer * 128));
+  for (int parity = 0;; parity ^= 1) {
+    barrier_wait(full_q, parity);
+    // From the number of the thread: a value that all threads of a warp share would need a uniform register, and those are
+    // all taken.
+    const std::uint32_t told = shared + Layout::parts + (threadIdx.x / 128 * 2 + parity - 2) * Layout::part;
+    const int tiles = read_tiles(told);
+    if (tiles < 0) break;
     float out_even[width / 2], out_odd[width / 2];
     RowState rows_even, rows_odd;
 #pragma unroll
@@ -72,9 +74,9 @@ __device__ __forceinline__ void consume_summed(const ForwardParameters& p, std::
 
     if (tiles > 0) {
       // In the scale of a finer level: coarse = s1 + s2 · c2 / c1, and the odd rows' scores are s0 + coarse · c1 / c0.
-      const float c0 = away_from_zero(coefficient(p, item, 0));
-      const float c1 = away_from_zero(coefficient(p, item, 1));
-      const float c2_to_1 = coefficient(p, item, 2) / c1;
+      const float c0 = away_from_zero(read_coefficient(told, 0));
+      const float c1 = away_from_zero(read_coefficient(told, 1));
+      const float c2_to_1 = read_coefficient(told, 2) / c1;
       const float c1_to_0 = c1 / c0;
       float even[64], odd[64];  // scores
       float coarse[32];
@@ -110,8 +112,6 @@ __device__ __forceinline__ void consume_summed(const ForwardParameters& p, std::
       };
       const auto weigh_even = [&] { add_coarse(even, c0, coarse, c1, rows_even); };
 
-      barrier_wait(full_q, q_parity);
-      q_parity ^= 1;
       barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
       {
         const std::uint64_t key = keys + ring.stage * (Layout::key_stage / 16);
@@ -133,14 +133,14 @@ __device__ __forceinline__ void consume_summed(const ForwardParameters& p, std::
         const std::uint32_t empty_k = shared + Layout::empty_k + ring.stage * 8;
         const std::uint32_t full_v = shared + Layout::full_v + ring.stage * 8;
         const std::uint32_t empty_v = shared + Layout::empty_v + ring.stage * 8;
-        const int parity = ring.parity;
+        const int v_parity = ring.parity;
         ring.advance();
         const std::uint64_t next_key = keys + ring.stage * (Layout::key_stage / 16);
         float factor[2];
 
         start_odd(key);
         // Here rather than where the values are used: the compiler would start the products late.
-        barrier_wait(full_v, parity);
+        barrier_wait(full_v, v_parity);
         pin(even);
         if (raise_reference(even, rows_even, limit, factor)) rescale(out_even, factor);
         exponentials<0, 8, true>(even, rows_even);
@@ -199,8 +199,7 @@ __device__ __forceinline__ void consume_summed(const ForwardParameters& p, std::
       const auto finish = [&] {
         const std::uint64_t key = keys + ring.stage * (Layout::key_stage / 16);
         const std::uint64_t value = values + ring.stage * (Layout::value_stage / 16);
-        const Item item = read_item_again(p, work);
-        const int first_row = item.tile * 256 + consumer * 128;
+        const auto [item, first_row] = read_part(told);
         const bool masked = needs_mask(p, item, first_row, tiles);
         const int first_key = (tiles - 1) * key_rows + 2 * (lane % 4);
         const int row = first_row + row_in_block;
@@ -234,13 +233,14 @@ __device__ __forceinline__ void consume_summed(const ForwardParameters& p, std::
 #pragma unroll 1
       for (int j = 0; j + 1 < tiles; ++j) step();
       finish();
+    } else if (lane == 0) {
+      barrier_arrive(empty_q);
     }
 
-    const Item same_item = read_item_again(p, work);
-    skip_tiles<width, levels>(ring, shared, tiles, uniform(small_key_tiles(p, same_item)));
-    const int first_row = same_item.tile * 256 + consumer * 128;
-    write_rows<T>(p, same_item, first_row + row_in_block, out_even, rows_even);
-    write_rows<T>(p, same_item, first_row + row_in_block + 1, out_odd, rows_odd);
+    skip_tiles<width, levels>(ring, shared, read_skipped(told));
+    const auto [item, first_row] = read_part(told);
+    write_rows<T>(p, item, first_row + row_in_block, out_even, rows_even);
+    write_rows<T>(p, item, first_row + row_in_block + 1, out_odd, rows_odd);
   }
 }
 

@@ -213,9 +213,9 @@ __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uin
         // The sums change hands in the first of the warp's own places for joined scores, before these are written.
         const std::uint32_t warp_sums = shared + Layout::coarse + warp * (8 * deep_row);
         store_deep_sums(warp_sums, deep_sums);
-        __syncwarp();
+        sync_warp();
         const DeepScores scores[2] = {load_deep(warp_sums + deep_place(), 0), load_deep(warp_sums + deep_place(), 4)};
-        __syncwarp();
+        sync_warp();
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           const float add[2] = {deep_of(scores[i / 4], 0, i), deep_of(scores[i / 4], 1, i)};
@@ -226,7 +226,7 @@ __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uin
         for (int i = 0; i < 8; ++i)
           store_coarse(coarse + i * Layout::coarse_block, join_levels(level1, level2, c1, c2, i));
       }
-      __syncwarp();
+      sync_warp();
       if (leader) barrier_arrive(shared + Layout::full_coarse);
       parity ^= 1;
     }
@@ -271,7 +271,7 @@ __device__ __forceinline__ void wide_consume(const ForwardParameters& p, std::ui
           coarse_parity ^= 1;
 #pragma unroll
           for (int j = 0; j < 8; ++j) add_coarse(scores, c0, j, load_coarse(coarse + j * Layout::coarse_block), rows);
-          __syncwarp();
+          sync_warp();
           if (leader) barrier_arrive(shared + Layout::empty_coarse);
         } else {
           multiply(scores, c0, rows);

@@ -32,6 +32,18 @@ __device__ __forceinline__ void barrier_wait(std::uint32_t barrier, int parity) 
       "r"(parity)
       : "memory");
 }
+// All lanes of the warp have come here, and what they wrote is seen by those that go on. Where lanes surely run together the
+// compiler leaves nothing of it; compute-sanitizer then takes the order that it gives for a race, so a build to be checked
+// (-DHKT_RACECHECK) hides from the compiler that all lanes are meant.
+__device__ __forceinline__ void sync_warp() {
+#ifdef HKT_RACECHECK
+  unsigned lanes = ~0u;
+  asm volatile("" : "+r"(lanes));
+  __syncwarp(lanes);
+#else
+  __syncwarp();
+#endif
+}
 // Named barriers of the block: `threads` of them take part.
 __device__ __forceinline__ void named_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
