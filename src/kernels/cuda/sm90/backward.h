@@ -195,7 +195,7 @@ __device__ __forceinline__ void load_coarse_queries(std::uint32_t q1, std::uint3
 // Says how many bytes will come, before any lane starts a copy.
 __device__ __forceinline__ void expect_bytes(std::uint32_t barrier, int bytes, int lane) {
   if (lane == 0) barrier_expect(barrier, bytes);
-  sync_warp();
+  __syncwarp();
 }
 
 // ---- shared memory ----

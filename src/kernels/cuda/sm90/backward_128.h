@@ -192,8 +192,8 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
       if (b == 0) barrier_wait(shared + Layout::full_scores, i % 2);
       load_4(coarse_scores, shared + Layout::scores + warp * 1024 + lane * 16 + b * 512);
       if (b == 1) {
-        sync_warp();
-        if (lane == 0) barrier_arrive(shared + Layout::empty_scores);
+        __syncwarp();
+        if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::empty_scores);
       }
 #pragma unroll
       for (int k = 0; k < 8; ++k) shift[k] = coarse_scores[k / 2] - shift[k];
@@ -260,8 +260,8 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
     barrier_wait(shared + Layout::empty_fine, i % 2 ^ 1);
     store_fine_gradients(gradients, places);
     fence_async();
-    sync_warp();
-    if (lane == 0) barrier_arrive(shared + Layout::full_gradients + buffer * 8);
+    __syncwarp();
+    if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::full_gradients + buffer * 8);
   };
   const auto start_grad_k = [&](int i) {
     const std::uint64_t queries = first_queries + i % 2 * (Layout::query_stage / 16);
@@ -286,14 +286,15 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
   };
   // One warpgroup's sums take the place of the step's output gradients, the other's that of the gradients of scores.
   const auto add_sums = [&](int i) {
-    if (lane == 0) barrier_arrive(shared + Layout::read_fine);
+    if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::read_fine);
     if (half == 1) barrier_wait(shared + Layout::read_fine, i % 2);
     const std::uint32_t place =
         shared + (half == 1 ? Layout::fine : Layout::queries + i % 2 * Layout::query_stage + Layout::grad_out);
     store_sums(place + threadIdx.x % 128 * 16, 128, scores);
     fence_async();
-    sync_warp();
-    if (lane == 0) barrier_arrive(shared + (half == 0 ? Layout::full_sums : Layout::full_second_sums) + i % 2 * 8);
+    __syncwarp();
+    if (every_lane_arrives || lane == 0)
+      barrier_arrive(shared + (half == 0 ? Layout::full_sums : Layout::full_second_sums) + i % 2 * 8);
   };
 
   barrier_wait(shared + Layout::full_keys, 0);
@@ -319,7 +320,7 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
     make_probabilities(i + 1);
     products_wait<0>();
     pin(grad_k);
-    if (lane == 0) barrier_arrive(shared + Layout::empty_queries + i % 2 * 8);
+    if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::empty_queries + i % 2 * 8);
 
     start_sums(i);
     start_grad_v(i + 1);
@@ -422,8 +423,8 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
     pin(scores2);
     store_coarse_scores(shared + Layout::scores + 2 * warp * 1024 + lane * 16, scores1, scores2, c1, c2,
                         deep ? deep_scores : nullptr);
-    sync_warp();
-    if (lane == 0) barrier_arrive(shared + Layout::full_scores);
+    __syncwarp();
+    if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::full_scores);
   };
   // Sums are made 16 registers at a time: while one product runs, the sums of the one before it are added. Without the
   // barrier the compiler would start the next product before it reads the sums, and would need registers for both.
@@ -432,7 +433,7 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
       store_registers(to, sums);
     else
       add_registers(to, 128, sums);
-    sync_warp();
+    __syncwarp();
   };
   const auto start_keys_1 = [&](float (&sums)[16], int panel, int half) {
     release(sums);
@@ -524,7 +525,7 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
       start_queries_1(a, buffer, 0);
       products_wait<1>();
       pin(b);
-      if (lane == 0) {
+      if (every_lane_arrives || lane == 0) {
         barrier_arrive(shared + Layout::empty_gradients);
         barrier_arrive(shared + Layout::empty_coarse + (stage == 0 ? Layout::coarse_stages - 1 : stage - 1) * 8);
         barrier_arrive(shared + Layout::empty_coarse + stage * 8);
@@ -559,7 +560,7 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
     add_sums(sums, a);
     products_wait<0>();
     pin(c);
-    if (buffer == 1 && lane == 0) barrier_arrive(shared + Layout::empty_gradients + 8);
+    if (buffer == 1 && (every_lane_arrives || lane == 0)) barrier_arrive(shared + Layout::empty_gradients + 8);
     add_sums(sums + 32 * 64, c);
   };
   const auto step = [&](auto is_second, int i) {
@@ -570,7 +571,7 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
       named_sync(3, 128);  // all have done with the gradients of two steps ago
       sum_deep_gradients<T, 4>(deep_gradients + buffer * level_3_gradients_bytes,
                                shared + Layout::level2 + buffer * Layout::level2_buffer, warp, lane);
-      sync_warp();  // all lanes have read the buffer before the warp gives it back
+      __syncwarp();  // all lanes have read the buffer before the warp gives it back
     }
     add_step(is_second, i);
     if (i + 2 < work.steps) make_scores(i + 2);
@@ -629,23 +630,23 @@ __global__ void __launch_bounds__(backward_wide_threads<coarse>, 1)
     for (int i = 0; i < Layout::stages; ++i) {
       barrier_init(shared + Layout::full_queries + i * 8, 1);
       barrier_init(shared + Layout::full_grad_out + i * 8, 1);
-      barrier_init(shared + Layout::full_sums + i * 8, 4);
-      barrier_init(shared + Layout::full_second_sums + i * 8, 4);
-      barrier_init(shared + Layout::empty_queries + i * 8, 8);
+      barrier_init_warps(shared + Layout::full_sums + i * 8, 4);
+      barrier_init_warps(shared + Layout::full_second_sums + i * 8, 4);
+      barrier_init_warps(shared + Layout::empty_queries + i * 8, 8);
       barrier_init(shared + Layout::empty_grad_out + i * 8, 1);
     }
     for (int i = 0; i < Layout::coarse_stages; ++i) {
       barrier_init(shared + Layout::full_coarse + i * 8, 1);
-      barrier_init(shared + Layout::empty_coarse + i * 8, 4);
+      barrier_init_warps(shared + Layout::empty_coarse + i * 8, 4);
     }
-    barrier_init(shared + Layout::full_scores, 4);
-    barrier_init(shared + Layout::empty_scores, 8);
+    barrier_init_warps(shared + Layout::full_scores, 4);
+    barrier_init_warps(shared + Layout::empty_scores, 8);
     for (int i = 0; i < 2; ++i) {
-      barrier_init(shared + Layout::full_gradients + i * 8, 8);
-      barrier_init(shared + Layout::empty_gradients + i * 8, 4);
+      barrier_init_warps(shared + Layout::full_gradients + i * 8, 8);
+      barrier_init_warps(shared + Layout::empty_gradients + i * 8, 4);
     }
     barrier_init(shared + Layout::empty_fine, 1);
-    barrier_init(shared + Layout::read_fine, 8);
+    barrier_init_warps(shared + Layout::read_fine, 8);
     fence_async();
   }
   __syncthreads();

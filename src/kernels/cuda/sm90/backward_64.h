@@ -189,8 +189,8 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
       if (b == 0) barrier_wait(shared + Layout::full_scores + buffer * 8, i / 2 % 2);
       load_4(coarse_scores, shared + Layout::scores + buffer * coarse_scores_bytes + warp * 1024 + lane * 16 + b * 512);
       if (b == 1) {
-        sync_warp();
-        if (lane == 0) barrier_arrive(shared + Layout::empty_scores + buffer * 8);
+        __syncwarp();
+        if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::empty_scores + buffer * 8);
       }
 #pragma unroll
       for (int k = 0; k < 8; ++k) shift[k] = coarse_scores[k / 2] - shift[k];
@@ -296,8 +296,8 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
       store_blocks(places.level2, pack<T>(sums.quads[0], sums.quads[1]), pack<T>(sums.quads[2], sums.quads[3]));
     }
     fence_async();
-    sync_warp();
-    if (lane == 0) barrier_arrive(shared + Layout::full_gradients + buffer * 8);
+    __syncwarp();
+    if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::full_gradients + buffer * 8);
 
     BackwardRing<Layout::stages> next = ring;
     const bool is_last = i + 1 == work.steps;
@@ -316,7 +316,7 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
     products_wait<1>();
     pin(grad_k);
     pin(grad_v);
-    if (lane == 0) barrier_arrive(shared + Layout::empty_queries + ring.stage * 8);
+    if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::empty_queries + ring.stage * 8);
     products_wait<0>();
     pin(scores);
     ring = next;
@@ -400,8 +400,8 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
     pin(level2);
     store_coarse_scores(shared + Layout::scores + buffer * coarse_scores_bytes + 2 * warp * 1024 + lane * 16, level1,
                         level2, c1, c2, deep ? deep_scores : nullptr);
-    sync_warp();
-    if (lane == 0) barrier_arrive(shared + Layout::full_scores + buffer * 8);
+    __syncwarp();
+    if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::full_scores + buffer * 8);
     ahead.advance();
   };
 
@@ -451,7 +451,7 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
       pin(sums2);
       pin(grad_k1);
       pin(grad_k2);
-      if (lane == 0) barrier_arrive(shared + Layout::empty_coarse + ring.stage * 8);
+      if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::empty_coarse + ring.stage * 8);
       if (!ordered) {  // in any order: straight from registers
         float* const to =
             p.query_sums + query_sums_size(width, true, deep) *
@@ -485,8 +485,8 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
           }
         }
         fence_async();
-        sync_warp();
-        if (lane == 0) barrier_arrive(shared + Layout::full_coarse_sums);
+        __syncwarp();
+        if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::full_coarse_sums);
       }
       if constexpr (deep) {
         named_sync(1, 128);  // all have done with the step's rows and gradients
@@ -496,11 +496,11 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
     barrier_wait(shared + Layout::empty_sums + buffer * 8, parity ^ 1);
     products_wait<0>();
     pin(sums0);
-    if (lane == 0) barrier_arrive(shared + Layout::empty_gradients + buffer * 8);
+    if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::empty_gradients + buffer * 8);
     store_sums(shared + Layout::sums + buffer * Layout::sums_buffer + thread * 16, 128, sums0);
     fence_async();
-    sync_warp();
-    if (lane == 0) barrier_arrive(shared + Layout::full_sums + buffer * 8);
+    __syncwarp();
+    if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::full_sums + buffer * 8);
     ring.advance();
   }
 
@@ -538,21 +538,21 @@ __global__ void __launch_bounds__(512, 1) backward_narrow(const __grid_constant_
     barrier_init(shared + Layout::full_keys, coarse ? 3 : 2);
     for (int i = 0; i < Layout::stages; ++i) {
       barrier_init(shared + Layout::full_queries + i * 8, 2);
-      barrier_init(shared + Layout::empty_queries + i * 8, 8);
+      barrier_init_warps(shared + Layout::empty_queries + i * 8, 8);
     }
     for (int i = 0; i < Layout::coarse_stages; ++i) {
       barrier_init(shared + Layout::full_coarse + i * 8, 1);
-      barrier_init(shared + Layout::empty_coarse + i * 8, 4);
+      barrier_init_warps(shared + Layout::empty_coarse + i * 8, 4);
     }
     for (int i = 0; i < 2; ++i) {
-      barrier_init(shared + Layout::full_scores + i * 8, 4);
-      barrier_init(shared + Layout::empty_scores + i * 8, 8);
-      barrier_init(shared + Layout::full_gradients + i * 8, 8);
-      barrier_init(shared + Layout::empty_gradients + i * 8, 4);
-      barrier_init(shared + Layout::full_sums + i * 8, 4);
+      barrier_init_warps(shared + Layout::full_scores + i * 8, 4);
+      barrier_init_warps(shared + Layout::empty_scores + i * 8, 8);
+      barrier_init_warps(shared + Layout::full_gradients + i * 8, 8);
+      barrier_init_warps(shared + Layout::empty_gradients + i * 8, 4);
+      barrier_init_warps(shared + Layout::full_sums + i * 8, 4);
       barrier_init(shared + Layout::empty_sums + i * 8, 1);
     }
-    barrier_init(shared + Layout::full_coarse_sums, 4);
+    barrier_init_warps(shared + Layout::full_coarse_sums, 4);
     barrier_init(shared + Layout::empty_coarse_sums, 1);
     fence_async();
   }

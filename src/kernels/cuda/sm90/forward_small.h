@@ -161,13 +161,13 @@ __global__ void __launch_bounds__(small_threads, 1) forward_small(const __grid_c
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2; ++i) {
       barrier_init(shared + Layout::full_q + i * 8, 1);
-      barrier_init(shared + Layout::empty_q + i * 8, 4);
+      barrier_init_warps(shared + Layout::empty_q + i * 8, 4);
     }
     for (int i = 0; i < Layout::stages; ++i) {
       barrier_init(shared + Layout::full_k + i * 8, levels > 1 ? 1 + copy_threads : 1);
-      barrier_init(shared + Layout::empty_k + i * 8, 8);
+      barrier_init_warps(shared + Layout::empty_k + i * 8, 8);
       barrier_init(shared + Layout::full_v + i * 8, 1);
-      barrier_init(shared + Layout::empty_v + i * 8, 8);
+      barrier_init_warps(shared + Layout::empty_v + i * 8, 8);
     }
     fence_async();
   }

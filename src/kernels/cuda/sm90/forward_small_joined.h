@@ -151,13 +151,13 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
           if constexpr (early) {
             products_wait<1>();
             pin(odd);
-            if (lane == 0) barrier_arrive(empty_k);
+            if (every_lane_arrives || lane == 0) barrier_arrive(empty_k);
             barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
           }
         });
         products_wait<2>();
         pin(odd);
-        if (!early && lane == 0) barrier_arrive(empty_k);
+        if (!early && (every_lane_arrives || lane == 0)) barrier_arrive(empty_k);
 
         weigh(odd, rows_odd);
         if (raise_reference(odd, rows_odd, limit, factor)) rescale(out_odd, factor);
@@ -195,7 +195,7 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
           products_wait<0>();
           pin(out_odd);
           pin(even);
-          if (lane == 0) barrier_arrive(empty_v);
+          if (every_lane_arrives || lane == 0) barrier_arrive(empty_v);
           weigh(even, rows_even);
         } else {
           products_wait<0>();
@@ -210,7 +210,7 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
           products_wait<0>();
           pin(out_odd);
           pin(even);
-          if (lane == 0) barrier_arrive(empty_v);
+          if (every_lane_arrives || lane == 0) barrier_arrive(empty_v);
           join_and_weigh_even();
         }
       };
@@ -235,7 +235,7 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
         finish_rows<T>(even, rows_even, low, high, out_even, value);
         products_wait<2>();
         pin(odd);
-        if (lane == 0) {
+        if (every_lane_arrives || lane == 0) {
           barrier_arrive(shared + Layout::empty_k + ring.stage * 8);
           barrier_arrive(empty_q);
         }
@@ -249,13 +249,13 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
         finish_rows<T>(odd, rows_odd, low, high, out_odd, value);
         products_wait<0>();
         pin(out_odd);
-        if (lane == 0) barrier_arrive(shared + Layout::empty_v + ring.stage * 8);
+        if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::empty_v + ring.stage * 8);
         ring.advance();
       };
 #pragma unroll 1
       for (int j = 0; j + 1 < tiles; ++j) step();
       finish();
-    } else if (lane == 0) {
+    } else if (every_lane_arrives || lane == 0) {
       barrier_arrive(empty_q);
     }
 

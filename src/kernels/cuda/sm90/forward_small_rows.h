@@ -44,9 +44,9 @@ __device__ __forceinline__ void skip_tiles(Ring<SmallLayout<width, levels>::stag
   const bool leader = threadIdx.x % 32 == 0;
   for (int j = 0; j < count; ++j) {
     barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
-    if (leader) barrier_arrive(shared + Layout::empty_k + ring.stage * 8);
+    if (every_lane_arrives || leader) barrier_arrive(shared + Layout::empty_k + ring.stage * 8);
     barrier_wait(shared + Layout::full_v + ring.stage * 8, ring.parity);
-    if (leader) barrier_arrive(shared + Layout::empty_v + ring.stage * 8);
+    if (every_lane_arrives || leader) barrier_arrive(shared + Layout::empty_v + ring.stage * 8);
     ring.advance();
   }
 }

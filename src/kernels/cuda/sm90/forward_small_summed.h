@@ -161,7 +161,7 @@ __device__ __forceinline__ void consume_summed(const ForwardParameters& p, std::
 
         products_wait<2>();
         pin(odd);
-        if (lane == 0) barrier_arrive(empty_k);
+        if (every_lane_arrives || lane == 0) barrier_arrive(empty_k);
         multiply(odd, c0, rows_odd);
         if (raise_reference(odd, rows_odd, limit, factor)) rescale(out_odd, factor);
         pin(odd);
@@ -193,7 +193,7 @@ __device__ __forceinline__ void consume_summed(const ForwardParameters& p, std::
         products_wait<0>();
         pin(out_odd);
         pin(even);
-        if (lane == 0) barrier_arrive(empty_v);
+        if (every_lane_arrives || lane == 0) barrier_arrive(empty_v);
       };
       // The last tile, the only one with a mask.
       const auto finish = [&] {
@@ -213,7 +213,7 @@ __device__ __forceinline__ void consume_summed(const ForwardParameters& p, std::
         finish_rows<T>(even, rows_even, low, high, out_even, value);
         products_wait<2>();
         pin(odd);
-        if (lane == 0) {
+        if (every_lane_arrives || lane == 0) {
           barrier_arrive(shared + Layout::empty_k + ring.stage * 8);
           barrier_arrive(empty_q);
         }
@@ -227,13 +227,13 @@ __device__ __forceinline__ void consume_summed(const ForwardParameters& p, std::
         finish_rows<T>(odd, rows_odd, low, high, out_odd, value);
         products_wait<0>();
         pin(out_odd);
-        if (lane == 0) barrier_arrive(shared + Layout::empty_v + ring.stage * 8);
+        if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::empty_v + ring.stage * 8);
         ring.advance();
       };
 #pragma unroll 1
       for (int j = 0; j + 1 < tiles; ++j) step();
       finish();
-    } else if (lane == 0) {
+    } else if (every_lane_arrives || lane == 0) {
       barrier_arrive(empty_q);
     }
 

@@ -204,7 +204,7 @@ __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uin
       products_wait<0>();
       pin(level1);
       pin(level2);
-      if (leader) {
+      if (every_lane_arrives || leader) {
         barrier_arrive(shared + Layout::empty_coarse_keys);
         if (j + 1 == tiles) barrier_arrive(shared + Layout::empty_coarse_q);
       }
@@ -213,9 +213,9 @@ __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uin
         // The sums change hands in the first of the warp's own places for joined scores, before these are written.
         const std::uint32_t warp_sums = shared + Layout::coarse + warp * (8 * deep_row);
         store_deep_sums(warp_sums, deep_sums);
-        sync_warp();
+        __syncwarp();
         const DeepScores scores[2] = {load_deep(warp_sums + deep_place(), 0), load_deep(warp_sums + deep_place(), 4)};
-        sync_warp();
+        __syncwarp();
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           const float add[2] = {deep_of(scores[i / 4], 0, i), deep_of(scores[i / 4], 1, i)};
@@ -226,8 +226,8 @@ __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uin
         for (int i = 0; i < 8; ++i)
           store_coarse(coarse + i * Layout::coarse_block, join_levels(level1, level2, c1, c2, i));
       }
-      sync_warp();
-      if (leader) barrier_arrive(shared + Layout::full_coarse);
+      __syncwarp();
+      if (every_lane_arrives || leader) barrier_arrive(shared + Layout::full_coarse);
       parity ^= 1;
     }
   }
@@ -271,8 +271,8 @@ __device__ __forceinline__ void wide_consume(const ForwardParameters& p, std::ui
           coarse_parity ^= 1;
 #pragma unroll
           for (int j = 0; j < 8; ++j) add_coarse(scores, c0, j, load_coarse(coarse + j * Layout::coarse_block), rows);
-          sync_warp();
-          if (leader) barrier_arrive(shared + Layout::empty_coarse);
+          __syncwarp();
+          if (every_lane_arrives || leader) barrier_arrive(shared + Layout::empty_coarse);
         } else {
           multiply(scores, c0, rows);
         }
@@ -297,7 +297,7 @@ __device__ __forceinline__ void wide_consume(const ForwardParameters& p, std::ui
       products_commit();
       products_wait<0>();
       pin(scores);
-      if (leader) {
+      if (every_lane_arrives || leader) {
         barrier_arrive(shared + Layout::empty_k + key_ring.stage * 8);
         if (tiles == 1) barrier_arrive(empty_q);
       }
@@ -324,7 +324,7 @@ __device__ __forceinline__ void wide_consume(const ForwardParameters& p, std::ui
         products_commit();
         products_wait<1>();
         pin(scores);
-        if (leader) {
+        if (every_lane_arrives || leader) {
           barrier_arrive(shared + Layout::empty_k + key_ring.stage * 8);
           if (last) barrier_arrive(empty_q);
         }
@@ -341,7 +341,7 @@ __device__ __forceinline__ void wide_consume(const ForwardParameters& p, std::ui
         products_wait<0>();
         pin(out);
         pin(scores);
-        if (leader) barrier_arrive(empty_v);
+        if (every_lane_arrives || leader) barrier_arrive(empty_v);
         if (raised) rescale(out, factor);
         pack_probabilities<T>(scores, probabilities);
       };
@@ -356,7 +356,7 @@ __device__ __forceinline__ void wide_consume(const ForwardParameters& p, std::ui
       products_commit();
       products_wait<0>();
       pin(out);
-      if (leader) barrier_arrive(shared + Layout::empty_v + value_ring.stage * 8);
+      if (every_lane_arrives || leader) barrier_arrive(shared + Layout::empty_v + value_ring.stage * 8);
       value_ring.advance();
     }
 
@@ -377,20 +377,20 @@ __global__ void __launch_bounds__(wide_threads<levels>, 1) forward_wide(const __
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2; ++i) {
       barrier_init(shared + Layout::full_q + i * 8, 1);
-      barrier_init(shared + Layout::empty_q + i * 8, 4);
+      barrier_init_warps(shared + Layout::empty_q + i * 8, 4);
     }
     for (int i = 0; i < Layout::stages; ++i) {
       barrier_init(shared + Layout::full_k + i * 8, 1);
-      barrier_init(shared + Layout::empty_k + i * 8, 8);
+      barrier_init_warps(shared + Layout::empty_k + i * 8, 8);
       barrier_init(shared + Layout::full_v + i * 8, 1);
-      barrier_init(shared + Layout::empty_v + i * 8, 8);
+      barrier_init_warps(shared + Layout::empty_v + i * 8, 8);
     }
     barrier_init(shared + Layout::full_coarse_q, 1);
-    barrier_init(shared + Layout::empty_coarse_q, 4);
+    barrier_init_warps(shared + Layout::empty_coarse_q, 4);
     barrier_init(shared + Layout::full_coarse_keys, copy_threads);
-    barrier_init(shared + Layout::empty_coarse_keys, 4);
-    barrier_init(shared + Layout::full_coarse, 4);
-    barrier_init(shared + Layout::empty_coarse, 8);
+    barrier_init_warps(shared + Layout::empty_coarse_keys, 4);
+    barrier_init_warps(shared + Layout::full_coarse, 4);
+    barrier_init_warps(shared + Layout::empty_coarse, 8);
     fence_async();
   }
   __syncthreads();

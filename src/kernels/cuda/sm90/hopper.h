@@ -25,24 +25,23 @@ __device__ __forceinline__ void barrier_expect(std::uint32_t barrier, int bytes)
 __device__ __forceinline__ void barrier_arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+// A warp arrives through its first lane. In a build to be checked for races (-DHKT_RACECHECK) each lane arrives by itself:
+// compute-sanitizer does not see that the others have come as far, because __syncwarp compiles to nothing where they
+// surely have.
+#ifdef HKT_RACECHECK
+inline constexpr bool every_lane_arrives = true;
+#else
+inline constexpr bool every_lane_arrives = false;
+#endif
+__device__ __forceinline__ void barrier_init_warps(std::uint32_t barrier, int warps) {
+  barrier_init(barrier, every_lane_arrives ? 32 * warps : warps);
+}
 __device__ __forceinline__ void barrier_wait(std::uint32_t barrier, int parity) {
   asm volatile(
       "{\n.reg .pred done;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra DONE;\n"
       "bra AGAIN;\nDONE:\n}\n" ::"r"(barrier),
       "r"(parity)
       : "memory");
-}
-// All lanes of the warp have come here, and what they wrote is seen by those that go on. Where lanes surely run together the
-// compiler leaves nothing of it; compute-sanitizer then takes the order that it gives for a race, so a build to be checked
-// (-DHKT_RACECHECK) hides from the compiler that all lanes are meant.
-__device__ __forceinline__ void sync_warp() {
-#ifdef HKT_RACECHECK
-  unsigned lanes = ~0u;
-  asm volatile("" : "+r"(lanes));
-  __syncwarp(lanes);
-#else
-  __syncwarp();
-#endif
 }
 // Named barriers of the block: `threads` of them take part.
 __device__ __forceinline__ void named_sync(int id, int threads) {
