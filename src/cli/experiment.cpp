@@ -19,7 +19,6 @@
 #include "progress.h"
 #include "run_pool.h"
 #include "train/comparison.h"
-#include "train/metrics.h"
 #include "train/presets.h"
 #include "train/provenance.h"
 #include "train/record.h"
@@ -57,10 +56,6 @@ std::string name_of(const std::vector<std::string>& changes) {
   return name;
 }
 
-double validation_accuracy(const Run& run) {
-  return train::read_metrics(run.directory().metrics()).back().value("best_validation_accuracy", 0.0);
-}
-
 void add_candidates(Row& row, const fs::path& folder, std::int64_t seed, const data::Dataset& dataset) {
   for (const auto& changes : row.model.candidates) {
     const auto name = fmt::format("{}-seed{}{}", row.model.name, seed, name_of(changes));
@@ -73,7 +68,7 @@ void add_candidates(Row& row, const fs::path& folder, std::int64_t seed, const d
 void choose(Row& row) {
   if (row.candidates.empty()) return;
   const auto best = std::max_element(row.candidates.begin(), row.candidates.end(), [](const Run& a, const Run& b) {
-    return validation_accuracy(a) < validation_accuracy(b);
+    return a.best_validation() < b.best_validation();
   });
   row.runs.push_back(*best);
   row.runs.back().scores = true;
@@ -204,7 +199,7 @@ void add_model(ordered_json& results, const Row& row, const train::StepTime& tim
                         {"deviation", train::spread(row.accuracies).deviation}};
   set_times(model, time);
   for (const auto& candidate : row.candidates)
-    model["candidates"].push_back({{"run", candidate.name}, {"validation", 100 * validation_accuracy(candidate)}});
+    model["candidates"].push_back({{"run", candidate.name}, {"validation", 100 * candidate.best_validation()}});
   for (const auto& run : row.runs) {
     auto record = train::record_of(run.directory(), warn);
     for (const char* key : {"epochs", "probes", "theory"}) record[key] = rounded(record[key]);

@@ -49,11 +49,6 @@ std::string last_line(const fs::path& path) {
   return last;
 }
 
-std::string best_epoch(const Run& run) {
-  const auto lines = train::read_metrics(run.directory().metrics());
-  return fmt::format("best validation accuracy {:.2f} %", 100 * lines.back().value("best_validation_accuracy", 0.0));
-}
-
 std::string describe(const Run& run) {
   const auto lines = train::read_metrics(run.directory().metrics());
   std::string text = fmt::format("{:18} ", run.name);
@@ -100,6 +95,10 @@ bool Run::examined() const {
   const auto theory = nlohmann::json::parse(stream, nullptr, false);
   if (!theory.is_object() || !theory.contains("model")) return false;
   return theory["model"].value("checksum", "") == load_safetensors(directory().model()).checksum;
+}
+
+double Run::best_validation() const {
+  return train::read_metrics(directory().metrics()).back().value("best_validation_accuracy", 0.0);
 }
 
 Run::Stage Run::next() const {
@@ -178,7 +177,8 @@ void RunPool::advance(std::vector<Active>& active) {
                                ".");
     }
     if (next == Run::Stage::done) {
-      lines_.say(one.run->name + " is done: " + best_epoch(*one.run));
+      lines_.say(fmt::format("{} is done: best validation accuracy {:.2f} %", one.run->name,
+                             100 * one.run->best_validation()));
       one.child.reset();
     } else {
       one = start(*one.run);

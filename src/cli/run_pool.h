@@ -26,6 +26,7 @@ struct Run {
   bool trained() const;
   bool scored() const;
   bool examined() const;
+  double best_validation() const;  // accuracy, of a trained one
 
   enum class Stage : std::uint8_t { train, eval, theory, done };
   Stage next() const;  // what is to be done first

@@ -86,6 +86,25 @@ void best(Protocol& protocol, const json& hkt, Budget budget) {
   if (budget == Budget::full) protocol.seeds = {0, 1, 2};
 }
 
+// How far each comes when it learns in smaller steps or more freely: the same candidates for both.
+void recipe(Protocol& protocol, const json& hkt, Budget budget) {
+  const std::string own = hkt["model"].value("positions", "sinusoidal");
+  const std::string chosen = "batch, dropout and positions chosen on validation";
+  auto& models = protocol.models;
+  models.push_back(variant(hkt, "standard-recipe", "standard, " + chosen, {"model.levels=1"}));
+  models.push_back(variant(hkt, "hkt-recipe", "HKT, " + levels_of(hkt) + ", " + chosen, {}, {"standard-recipe"}));
+  for (auto& model : models) {
+    for (const auto& positions : {own, std::string("rotary")}) {
+      for (const std::string batch : {"64", "32"}) {
+        for (const std::string dropout : {"0.1", "0"})
+          model.candidates.push_back(
+              {"model.positions=" + positions, "train.batch=" + batch, "model.dropout=" + dropout});
+      }
+    }
+  }
+  if (budget == Budget::full) protocol.seeds = {0, 1, 2};
+}
+
 // HKT with one thing changed at a time.
 void ablation(Protocol& protocol, const json& hkt, Budget budget) {
   auto& models = protocol.models;
@@ -184,6 +203,8 @@ const std::vector<Plan>& plans() {
       {{"imdb-ablation", "what carries the gain on IMDB"}, "imdb", {}, ablation},
       {{"listops-best", "ListOps, each as good as it can be"}, "listops", {}, best},
       {{"imdb-best", "IMDB by bytes, each as good as it can be"}, "imdb", {}, best},
+      {{"scifar-best", "sequential CIFAR-10, each as good as it can be"}, "scifar", {}, best},
+      {{"imdb-recipe", "IMDB by bytes, with smaller batches and without dropout"}, "imdb", {}, recipe},
       {{"listops-lra", "ListOps as Long Range Arena has it, T = 2,000"}, "listops-lra", {"train.epochs=4"}, long_range},
       {{"imdb-long", "IMDB with T = 4,096"}, "imdb", {"model.max_length=4096"}, long_range},
       {{"listops-width", "how Gaussian scores are, d = 32 to 512, over 30 epochs"},
