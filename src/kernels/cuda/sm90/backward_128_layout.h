@@ -1,0 +1,82 @@
+// Backward on Hopper for widths above 64: where things lie in shared memory and in the workspace.
+#pragma once
+
+#include "backward.h"
+#include "backward_deep.h"
+
+namespace hkt::kernels::cuda::sm90 {
+
+// Where things lie in shared memory. Tiles are in panels of 64 columns: rows of 128 bytes, swizzled by as much.
+struct BackwardWideLayout {
+  static constexpr int stages = 2;
+  static constexpr int coarse_stages = 3;
+  static constexpr int row = 128;
+  static constexpr int key_panel = 128 * row, key1_panel = 64 * row, key2_panel = 32 * row;
+  static constexpr int k0 = 0;
+  static constexpr int v = k0 + 2 * key_panel;
+  static constexpr int k1 = v + 2 * key_panel;
+  static constexpr int k2 = k1 + 2 * key1_panel;
+
+  // Stages of q0 and the output's gradient, whose place the first warpgroup's sums for queries take when a step has done
+  // with it.
+  static constexpr int query_panel = 64 * row;
+  static constexpr int queries = k2 + 2 * key2_panel;
+  static constexpr int grad_out = 2 * query_panel;  // in a stage
+  static constexpr int query_stage = 4 * query_panel;
+  static constexpr int sum_panel = 64 * 64 * 4;
+
+  static constexpr int coarse = queries + stages * query_stage;  // stages of q1 and q2
+  static constexpr int q1_panel = 32 * row, q2_panel = 16 * row;
+  static constexpr int q2 = 2 * q1_panel;
+  static constexpr int coarse_stage = 2 * (q1_panel + q2_panel);
+
+  // Gradients of scores, then the second warpgroup's sums for queries; two buffers of the coarse ones.
+  static constexpr int level1_buffer = 64 * 64, level2_buffer = 64 * 32;
+  static constexpr int fine = coarse + coarse_stages * coarse_stage;
+  static constexpr int level1 = fine + 128 * 128;
+  static constexpr int level2 = level1 + 2 * level1_buffer;
+
+  static constexpr int scores = level2 + 2 * level2_buffer;  // coarse ones
+  static constexpr int rows = scores + coarse_scores_bytes;  // stages of lse and delta
+  static constexpr int delta = 256;
+  static constexpr int row_stage = 512;
+
+  static constexpr int full_keys = rows + stages * row_stage;  // barriers, of 8 bytes
+  static constexpr int full_queries = full_keys + 8;
+  static constexpr int full_grad_out = full_queries + stages * 8;
+  static constexpr int full_sums = full_grad_out + stages * 8;
+  static constexpr int empty_queries = full_sums + stages * 8;
+  static constexpr int full_coarse = empty_queries + stages * 8;
+  static constexpr int empty_coarse = full_coarse + coarse_stages * 8;
+  static constexpr int full_scores = empty_coarse + coarse_stages * 8;
+  static constexpr int empty_scores = full_scores + 8;
+  static constexpr int full_gradients = empty_scores + 8;
+  static constexpr int empty_gradients = full_gradients + 2 * 8;
+  static constexpr int empty_grad_out = empty_gradients + 2 * 8;
+  static constexpr int empty_fine = empty_grad_out + stages * 8;
+  static constexpr int full_second_sums = empty_fine + 8;
+  static constexpr int read_fine = full_second_sums + stages * 8;
+  static constexpr int end = read_fine + 8;
+  static constexpr int bytes = end + 1024;  // the start is rounded up
+
+  // Levels from 3 on: gradients of the scores of level 3, of two steps.
+  static constexpr int deep_gradients = (end + 15) / 16 * 16;
+  static constexpr int deep_bytes = deep_gradients + 2 * level_3_gradients_bytes + 1024;
+  static_assert(deep_bytes <= 227 * 1024);
+};
+
+template <bool coarse, bool deep>
+__device__ __forceinline__ float* backward_wide_query_sums(const BackwardParameters& p, const BackwardWork& work,
+                                                           int tile) {
+  const std::int64_t index = static_cast<std::int64_t>(work.sequence) * p.query_tiles + tile;
+  return p.query_sums + index * 2 * query_sums_size(64, coarse, deep);
+}
+
+// Of the block's coarse keys.
+template <bool deep>
+__device__ __forceinline__ float* backward_wide_key_sums(const BackwardParameters& p, const BackwardWork& work) {
+  const std::int64_t index = static_cast<std::int64_t>(work.sequence) * p.key_tiles + work.key_tile;
+  return p.key_sums + index * 2 * key_sums_size(deep);
+}
+
+}  // namespace hkt::kernels::cuda::sm90
