@@ -169,7 +169,8 @@ void check_options(const Options& options) {
                                   " goes by the results; it takes no experiment, --set, --only or --json.");
     }
   }
-  if (!options.check.empty() && !options.times.empty()) throw std::invalid_argument("either --check or --times.");
+  if (!options.check.empty() && !options.times.empty())
+    throw std::invalid_argument("--check and --times exclude each other.");
   if (!options.run.empty() && options.check.empty()) throw std::invalid_argument("--run belongs to --check.");
   if (!options.check.empty() || !options.times.empty()) return;
   if (options.experiment.empty()) throw std::invalid_argument("which experiment? See hkt reproduce --help.");

@@ -161,7 +161,7 @@ def test_wrong_use(quick, tmp_path, data):
     refused(run("reproduce", "listops", "--check", published, "--run", "hkt-seed0"), "takes no experiment")
     refused(run("reproduce", "listops", "--run", "hkt-seed0"), "--check")
     refused(run("reproduce", "listops", "--times", published), "takes no experiment")
-    refused(run("reproduce", "--check", published, "--times", published), "either --check or --times")
+    refused(run("reproduce", "--check", published, "--times", published), "exclude each other")
     refused(run("reproduce", "--times", tmp_path / "none.json"), "can be read")
     refused(run("reproduce", "all", "--only", "hkt"), "--only")
     refused(run("report", published, "--out", published), "to be read")
