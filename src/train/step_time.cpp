@@ -71,10 +71,14 @@ std::vector<StepTime> step_times(const std::vector<Config>& configs, const data:
       timings[model].attention.push_back(attention);
     }
   }
+  // Batches differ in length, and two medians may be those of different batches: seconds follow from the ratio.
+  const auto& base = timings.front();
+  const double step = median(base.step), attention = median(base.attention);
   std::vector<StepTime> result;
   for (const auto& own : timings) {
-    result.push_back({median(own.step), median_ratio(own.step, timings.front().step), median(own.attention),
-                      median_ratio(own.attention, timings.front().attention)});
+    const double ratio = median_ratio(own.step, base.step);
+    const double attention_ratio = median_ratio(own.attention, base.attention);
+    result.push_back({ratio, step * ratio, attention_ratio, attention * attention_ratio});
   }
   return result;
 }

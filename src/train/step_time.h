@@ -11,9 +11,9 @@
 namespace hkt::train {
 
 struct StepTime {
-  double seconds = 0;                                 // median
   double ratio = 1;                                   // median over batches of the ratio to the first model
-  double attention_seconds = 0, attention_ratio = 1;  // of one attention layer, forward and backward
+  double seconds = 0;                                 // the first model's median, times the ratio
+  double attention_ratio = 1, attention_seconds = 0;  // of one attention layer, forward and backward
 };
 
 // The configs must agree in batch size, padding and length. `batches` of the first epoch's order are used.
