@@ -86,6 +86,18 @@ void best(Protocol& protocol, const json& hkt, Budget budget) {
   if (budget == Budget::full) protocol.seeds = {0, 1, 2};
 }
 
+// Every choice of one of the first with one of the second.
+std::vector<Changes> combined(const std::vector<Changes>& first, const Changes& second) {
+  std::vector<Changes> all;
+  for (const auto& changes : first) {
+    for (const auto& change : second) {
+      all.push_back(changes);
+      all.back().push_back(change);
+    }
+  }
+  return all;
+}
+
 // How far each comes when it learns in smaller steps or more freely: the same candidates for both.
 void recipe(Protocol& protocol, const json& hkt, Budget budget) {
   const std::string own = hkt["model"].value("positions", "sinusoidal");
@@ -93,14 +105,25 @@ void recipe(Protocol& protocol, const json& hkt, Budget budget) {
   auto& models = protocol.models;
   models.push_back(variant(hkt, "standard-recipe", "standard, " + chosen, {"model.levels=1"}));
   models.push_back(variant(hkt, "hkt-recipe", "HKT, " + levels_of(hkt) + ", " + chosen, {}, {"standard-recipe"}));
+  const std::vector<Changes> positions = {{"model.positions=" + own}, {"model.positions=rotary"}};
   for (auto& model : models) {
-    for (const auto& positions : {own, std::string("rotary")}) {
-      for (const std::string batch : {"64", "32"}) {
-        for (const std::string dropout : {"0.1", "0"})
-          model.candidates.push_back(
-              {"model.positions=" + positions, "train.batch=" + batch, "model.dropout=" + dropout});
-      }
-    }
+    model.candidates =
+        combined(combined(positions, {"train.batch=64", "train.batch=32"}), {"model.dropout=0.1", "model.dropout=0"});
+  }
+  if (budget == Budget::full) protocol.seeds = {0, 1, 2};
+}
+
+// How far each comes with as many parameters and higher learning rates: the same candidates for both.
+void rates(Protocol& protocol, const json& hkt, Budget budget) {
+  const std::string chosen = "learning rate and dropout chosen on validation";
+  auto& models = protocol.models;
+  models.push_back(variant(hkt, "matched-rates", "standard, as many parameters as HKT, " + chosen,
+                           {"model.levels=1", "model.feedforward=" + std::to_string(matching_feedforward(hkt))}));
+  models.push_back(variant(hkt, "hkt-rates", "HKT, " + levels_of(hkt) + ", " + chosen, {}, {"matched-rates"}));
+  const std::vector<Changes> dropouts = {{"model.dropout=0.1"}, {"model.dropout=0"}};
+  for (auto& model : models) {
+    model.candidates = combined(dropouts, {"train.learning_rate=1e-3", "train.learning_rate=2e-3",
+                                           "train.learning_rate=4e-3", "train.learning_rate=8e-3"});
   }
   if (budget == Budget::full) protocol.seeds = {0, 1, 2};
 }
@@ -205,6 +228,7 @@ const std::vector<Plan>& plans() {
       {{"imdb-best", "IMDB by bytes, each as good as it can be"}, "imdb", {}, best},
       {{"scifar-best", "sequential CIFAR-10, each as good as it can be"}, "scifar", {}, best},
       {{"imdb-recipe", "IMDB by bytes, with smaller batches and without dropout"}, "imdb", {}, recipe},
+      {{"scifar-rates", "sequential CIFAR-10, with higher learning rates"}, "scifar", {}, rates},
       {{"listops-lra", "ListOps as Long Range Arena has it, T = 2,000"}, "listops-lra", {"train.epochs=4"}, long_range},
       {{"imdb-long", "IMDB with T = 4,096"}, "imdb", {"model.max_length=4096"}, long_range},
       {{"listops-width", "how Gaussian scores are, d = 32 to 512, over 30 epochs"},
