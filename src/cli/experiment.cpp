@@ -64,7 +64,8 @@ void add_candidates(Row& row, const fs::path& folder, std::int64_t seed, const d
   }
 }
 
-// The candidate that is best on validation is the first seed's run, and its config that of the other seeds.
+// The candidate that is best on validation is the first seed's run, and its config that of the other seeds. One that
+// diverged has no validation accuracy and is behind all others.
 void choose(Row& row) {
   if (row.candidates.empty()) return;
   const auto best = std::max_element(row.candidates.begin(), row.candidates.end(), [](const Run& a, const Run& b) {
@@ -198,8 +199,10 @@ void add_model(ordered_json& results, const Row& row, const train::StepTime& tim
                         {"mean", train::spread(row.accuracies).mean},
                         {"deviation", train::spread(row.accuracies).deviation}};
   set_times(model, time);
-  for (const auto& candidate : row.candidates)
-    model["candidates"].push_back({{"run", candidate.name}, {"validation", 100 * candidate.best_validation()}});
+  for (const auto& candidate : row.candidates) {
+    const auto validation = candidate.diverged() ? ordered_json() : ordered_json(100 * candidate.best_validation());
+    model["candidates"].push_back({{"run", candidate.name}, {"validation", validation}});
+  }
   for (const auto& run : row.runs) {
     auto record = train::record_of(run.directory(), warn);
     for (const char* key : {"epochs", "probes", "theory"}) record[key] = rounded(record[key]);

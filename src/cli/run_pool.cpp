@@ -71,12 +71,16 @@ std::string describe(const Run& run) {
   return text;
 }
 
+std::string last_event(const Run& run) {
+  const auto lines = train::read_metrics(run.directory().metrics());
+  return lines.empty() ? "" : lines.back().value("event", "");
+}
+
 }  // namespace
 
-bool Run::trained() const {
-  const auto lines = train::read_metrics(directory().metrics());
-  return !lines.empty() && lines.back().value("event", "") == "end";
-}
+bool Run::trained() const { return last_event(*this) == "end"; }
+
+bool Run::diverged() const { return last_event(*this) == "diverged"; }
 
 // Of another split or an earlier epoch, or damaged: it is scored again.
 bool Run::scored() const {
@@ -102,6 +106,7 @@ double Run::best_validation() const {
 }
 
 Run::Stage Run::next() const {
+  if (!scores && diverged()) return Stage::done;
   if (!trained()) return Stage::train;
   if (scores && !scored()) return Stage::eval;
   return examines && !examined() ? Stage::theory : Stage::done;
@@ -167,7 +172,7 @@ void RunPool::advance(std::vector<Active>& active) {
   for (auto& one : active) {
     const auto code = one.child->ended();
     if (!code) continue;
-    if (*code != 0) {
+    if (*code != 0 && one.run->next() != Run::Stage::done) {
       throw std::runtime_error(one.run->name + " ended with exit code " + std::to_string(*code) + ": " +
                                last_line(log_file(*one.run)));
     }
@@ -177,8 +182,9 @@ void RunPool::advance(std::vector<Active>& active) {
                                ".");
     }
     if (next == Run::Stage::done) {
-      lines_.say(fmt::format("{} is done: best validation accuracy {:.2f} %", one.run->name,
-                             100 * one.run->best_validation()));
+      lines_.say(one.run->diverged() ? one.run->name + " diverged: it is not chosen"
+                                     : fmt::format("{} is done: best validation accuracy {:.2f} %", one.run->name,
+                                                   100 * one.run->best_validation()));
       one.child.reset();
     } else {
       one = start(*one.run);

@@ -24,6 +24,7 @@ struct Run {
 
   train::RunDirectory directory() const { return {folder}; }
   bool trained() const;
+  bool diverged() const;  // its loss or gradient was not finite at last
   bool scored() const;
   bool examined() const;
   double best_validation() const;  // accuracy, of a trained one
@@ -37,7 +38,7 @@ class RunPool {
   RunPool(std::size_t jobs, int threads, std::string device);
 
   // Runs what is not done yet. False: interrupted. Throws std::invalid_argument where a folder holds another run, and
-  // std::runtime_error where a run fails.
+  // std::runtime_error where a run fails; one that is only to be chosen from may diverge.
   bool run(const std::vector<Run>& runs);
 
  private:

@@ -144,7 +144,9 @@ void Trainer::take(const data::Batch& batch) {
   }
 }
 
-void Trainer::fail_not_finite(const std::string& what, std::int64_t step) const {
+void Trainer::fail_not_finite(const std::string& what, std::int64_t step) {
+  metrics_->add({{"event", "diverged"}, {"step", step}, {"what", what}});
+  metrics_->flush();
   throw std::runtime_error("the " + what + " of step " + std::to_string(step) +
                            " is not finite; the last good checkpoint, of step " + std::to_string(saved_step_) +
                            ", is kept in " + run_.folder.string() + ".");

@@ -66,7 +66,7 @@ class Trainer {
   void write_step_line();
   void end_epoch();
   void save();
-  [[noreturn]] void fail_not_finite(const std::string& what, std::int64_t step) const;
+  [[noreturn]] void fail_not_finite(const std::string& what, std::int64_t step);
   bool patience_is_over() const;
   std::vector<std::vector<std::vector<double>>> level_weights();
   nlohmann::ordered_json probed(nlohmann::ordered_json line);

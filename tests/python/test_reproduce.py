@@ -74,6 +74,16 @@ def test_the_full_budget_has_all_baselines_and_examines_them(tmp_path, data):
     assert run("report", tmp_path / "listops-full/results.json", "--out", page).returncode == 0
     assert "both with rotary positions and tuned" in page.read_text()
 
+    # One that diverged is behind all others and stops nothing.
+    loser = unscored[0] / "metrics.jsonl"
+    loser.write_text("".join(loser.read_text().splitlines(True)[:-1]) + '{"event":"diverged","step":1,"what":"loss"}\n')
+    process = run("reproduce", "listops", "--budget", "full", "--out", tmp_path, "--set", *QUICK, *few, data=data)
+    assert process.returncode == 0, process.stderr
+    again = results_in(tmp_path, "listops-full")
+    candidates = {one["run"]: one["validation"] for model in again["models"] for one in model.get("candidates", [])}
+    assert [name for name, validation in candidates.items() if validation is None] == [unscored[0].name]
+    assert [model["runs"] for model in again["models"]] == [model["runs"] for model in results["models"]]
+
 
 def test_widths_are_compared(tmp_path, data):
     widths = [change for change in QUICK if not change.startswith(("model.width", "model.feedforward", "model.heads"))]

@@ -263,6 +263,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(data, tmp_path):
     refused(process, "is not finite", "of step", folder, code=1)
     states = load_file(folder / "state.safetensors")
     assert all(tensor.isfinite().all() for name, tensor in states.items() if name.startswith("model/"))
+    assert metrics(folder)[-1]["event"] == "diverged" and f"of step {metrics(folder)[-1]['step']} " in process.stderr
 
 
 def test_two_processes_in_one_folder(data, tmp_path):
