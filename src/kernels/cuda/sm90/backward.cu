@@ -35,9 +35,14 @@ Tiling tiling(const AttentionBackward& problem) {
   return t;
 }
 
+// Blocks that can run at the same time, each with its memory for levels from 3 on: see backward_deep.h.
+std::int64_t deep_slots(const Tiling& t, const Device& device) {
+  return std::min<std::int64_t>(device.multiprocessors, t.sequences * t.key_tiles);
+}
+
 // Where things lie in the workspace, in bytes. From `zeros` on it must be zero at the start.
 struct WorkspaceLayout {
-  std::int64_t lse, delta, partials, key_sums, query_sums, turns, zeros, end;
+  std::int64_t lse, delta, partials, key_sums, deep_sums, query_sums, turns, deep_taken, deep_turns, zeros, end;
 };
 
 WorkspaceLayout workspace_layout(const AttentionBackward& problem, const Device& device) {
@@ -52,11 +57,13 @@ WorkspaceLayout workspace_layout(const AttentionBackward& problem, const Device&
   layout.lse = place(t.sequences * padded_length(problem.length));
   layout.delta = place(t.sequences * padded_length(problem.length));
   layout.partials = place(t.sequences * t.query_tiles * t.panels * problem.levels);
-  layout.key_sums = place(t.panels == 2 && t.coarse ? t.sequences * t.key_tiles * t.panels * key_sums_size(t.deep) : 0);
+  layout.key_sums = place(t.panels == 2 && t.coarse ? t.sequences * t.key_tiles * t.panels * key_sums_size : 0);
+  layout.deep_sums = place(t.deep ? deep_slots(t, device) * t.query_tiles * deep_tile_size : 0);
   layout.query_sums = place(t.sequences * t.query_tiles * t.panels * query_sums_size(t.columns, t.coarse, t.deep));
-  layout.zeros =
-      t.deep ? layout.key_sums : layout.query_sums;  // without deep levels the first sums for keys are stored
+  layout.zeros = layout.query_sums;
   layout.turns = place(device.deterministic ? t.sequences * t.query_tiles * 2 : 0);
+  layout.deep_taken = place(t.deep ? deep_slots(t, device) : 0);
+  layout.deep_turns = place(t.deep && device.deterministic ? t.sequences * t.key_tiles * 4 : 0);
   layout.end = end;
   return layout;
 }
@@ -129,7 +136,7 @@ bool can_map_all(const AttentionBackward& problem) {
 bool can_run_backward(const AttentionBackward& problem, const Device& device) {
   if (device.capability != 90 || (problem.element != Element::bfloat16 && problem.element != Element::float16))
     return false;
-  if (problem.levels < 1 || problem.levels > (problem.width <= 64 ? deep_narrow_levels : max_levels)) return false;
+  if (problem.levels < 1 || problem.levels > max_levels) return false;
   if (problem.width != problem.value_width) return false;
   if (problem.width < 8 || problem.width > 128 || problem.width % 8 != 0) return false;
   if (problem.batch < 1 || problem.heads < 1 || problem.length < 1 || problem.length > 1 << 29) return false;
@@ -157,6 +164,10 @@ void backward(const AttentionBackward& problem, const Device& device, void* work
   p.query_sums = reinterpret_cast<float*>(memory + layout.query_sums);
   p.key_sums = reinterpret_cast<float*>(memory + layout.key_sums);
   p.turns = device.deterministic ? reinterpret_cast<int*>(memory + layout.turns) : nullptr;
+  p.deep_sums = reinterpret_cast<float*>(memory + layout.deep_sums);
+  p.deep_taken = reinterpret_cast<int*>(memory + layout.deep_taken);
+  p.deep_turns = reinterpret_cast<int*>(memory + layout.deep_turns);
+  p.deep_slots = static_cast<int>(deep_slots(t, device));
   p.weights = static_cast<const float*>(problem.weights);
   p.lengths = problem.lengths;
   for (int level = 0; level < problem.levels; ++level) p.grad_k[level] = problem.grad_k[level];

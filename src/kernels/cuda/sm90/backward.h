@@ -32,8 +32,8 @@ inline constexpr int backward_queries = 64;
 constexpr int query_sums_size(int width, bool coarse, bool deep = false) {
   return (deep ? 64 + 32 + 16 + first_deep_row(8, max_levels) : coarse ? 64 + 32 + 16 : 64) * width;
 }
-// Sums for the gradients of the coarse keys of a tile, of 64 columns; those of levels from 3 on in natural order.
-constexpr int key_sums_size(bool deep) { return (64 + 32 + (deep ? first_deep_row(16, max_levels) : 0)) * 64; }
+// Sums for the gradients of the keys of levels 1 and 2 of a tile, of 64 columns.
+inline constexpr int key_sums_size = (64 + 32) * 64;
 
 struct BackwardParameters {
   CUtensorMap q0[4], grad_out[4], k0[4], v[4];  // one for each remainder of a row's number
@@ -64,6 +64,10 @@ struct BackwardParameters {
 
   Array deep_q[max_levels - 3];  // levels from 3 on
   Array deep_k[max_levels - 3];
+  float* deep_sums;  // a slot for each running block: see backward_deep.h
+  int* deep_taken;   // whether a block has the slot
+  int* deep_turns;   // [batch, heads, key_tiles, 4]: as `turns`, for sums of levels from 3 on, 128 queries, 32 columns
+  int deep_slots;    // how many there are
 };
 
 // ---- the work of a block ----
@@ -89,12 +93,12 @@ struct BackwardWork {
 
 // Steps are made a multiple of `multiple`; the parameters have tiles of queries enough for 2.
 template <int multiple>
-__device__ __forceinline__ BackwardWork backward_work(const BackwardParameters& p) {
+__device__ __forceinline__ BackwardWork backward_work(const BackwardParameters& p, unsigned block) {
   BackwardWork work;
   const unsigned group_blocks = static_cast<unsigned>(p.group) * p.key_tiles;
   const unsigned last = p.groups - 1;
-  const unsigned group = min(blockIdx.x / group_blocks, last);
-  const unsigned rest = blockIdx.x - group * group_blocks;
+  const unsigned group = min(block / group_blocks, last);
+  const unsigned rest = block - group * group_blocks;
   const unsigned first_sequence = group * p.group;
   const unsigned size = group < last ? p.group : static_cast<unsigned>(p.batch) * p.heads - first_sequence;
   work.key_tile = static_cast<int>(rest / size);

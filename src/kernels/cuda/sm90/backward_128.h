@@ -92,13 +92,16 @@ __global__ void __launch_bounds__(backward_wide_threads<coarse>, 1)
   using Layout = BackwardWideLayout;
   extern __shared__ std::uint8_t memory[];
   const std::uint32_t shared = (shared_address(memory) + 1023) & ~1023u;
-  const BackwardWork work = backward_work<2>(p);
-  if (work.steps == 0) {  // the gradients of coarse keys come from their sums, which are zero
+  const BackwardWork work = backward_work<2>(p, blockIdx.x);
+  if (work.steps == 0) {  // the gradients of keys of levels 1 and 2 come from their sums
     clear_rows<T>(p.grad_v, p, work, 0);
     clear_rows<T>(p.grad_k[0], p, work, 0);
-    if constexpr (coarse && !deep) {
-      float4* const sums = reinterpret_cast<float4*>(backward_wide_key_sums<deep>(p, work));
-      for (int i = threadIdx.x; i < key_sums_size(deep) / 2; i += blockDim.x) sums[i] = make_float4(0, 0, 0, 0);
+    if constexpr (deep) {
+      for (int level = 3; level < p.levels; ++level) clear_rows<T>(p.grad_k[level], p, work, level);
+    }
+    if constexpr (coarse) {
+      float4* const sums = reinterpret_cast<float4*>(backward_wide_key_sums(p, work));
+      for (int i = threadIdx.x; i < key_sums_size / 2; i += blockDim.x) sums[i] = make_float4(0, 0, 0, 0);
     }
     return;
   }
@@ -124,6 +127,7 @@ __global__ void __launch_bounds__(backward_wide_threads<coarse>, 1)
     }
     barrier_init(shared + Layout::empty_fine, 1);
     barrier_init_warps(shared + Layout::read_fine, 8);
+    if constexpr (deep) sm80::store_4(shared + Layout::deep_slot, claim_deep_slot(p));
     fence_async();
   }
   __syncthreads();
@@ -144,7 +148,7 @@ __global__ void __launch_bounds__(backward_wide_threads<coarse>, 1)
     }
   } else if (warpgroup < 3) {
     more_registers<coarse ? 208 : 240>();
-    backward_wide_fine<T, coarse>(p, work, shared, warpgroup - 1);
+    backward_wide_fine<T, coarse, deep>(p, work, shared, warpgroup - 1);
   } else if constexpr (coarse) {
     fewer_registers<72>();
     backward_wide_coarse<T, deep>(p, work, shared);
@@ -154,8 +158,8 @@ __global__ void __launch_bounds__(backward_wide_threads<coarse>, 1)
 template <class T, bool coarse, bool deep>
 void start_backward_wide(const BackwardParameters& parameters, const Device& device) {
   const unsigned blocks = static_cast<unsigned>(parameters.batch) * parameters.heads * parameters.key_tiles;
-  launch(backward_wide<T, coarse, deep>, blocks, backward_wide_threads<coarse>,
-         deep ? BackwardWideLayout::deep_bytes : BackwardWideLayout::bytes, device.stream, parameters);
+  launch(backward_wide<T, coarse, deep>, blocks, backward_wide_threads<coarse>, BackwardWideLayout::bytes,
+         device.stream, parameters);
 }
 
 }  // namespace hkt::kernels::cuda::sm90

@@ -4,6 +4,8 @@
 #include <type_traits>
 
 #include "backward_128_layout.h"
+#include "backward_deep_gradients.h"
+#include "backward_deep_scores.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
@@ -29,9 +31,12 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
                                                      std::uint32_t shared) {
   using Layout = BackwardWideLayout;
   const int thread = threadIdx.x % 128, lane = thread % 32, warp = thread / 32;
-  float* const all_key_sums = backward_wide_key_sums<deep>(p, work);
+  float* const all_key_sums = backward_wide_key_sums(p, work);
   const float c1 = log2_e * weight(p, work, 1), c2 = log2_e * weight(p, work, 2);
-  const std::uint32_t deep_gradients = shared + Layout::deep_gradients;
+  if constexpr (deep) named_sync(7, 384);  // their scores are there
+  const auto deep_tile = [&](int i) {
+    return deep_slot(p, again(shared) + Layout::deep_slot) + work.query_tile(i) * deep_tile_size;
+  };
   barrier_wait(shared + Layout::full_keys, 0);
   int stage = Layout::coarse_stages - 2, parity = 1;  // of the coarse queries of a step
   const auto advance = [&]() {
@@ -51,10 +56,7 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
     const std::uint32_t keys = again(shared) + Layout::k2 + warp * 8 * Layout::row;
     float scores1[16], scores2[8], deep_scores[2];
     std::uint32_t level_2_keys[8];  // of one panel
-    if constexpr (deep) {
-      read_deep_scores<T>(deep_scores, p, work, work.query_tile(i), warp, lane);
-      if (i + 1 < work.steps) expect_deep_queries(p, work, work.query_tile(i + 1), thread);
-    }
+    if constexpr (deep) read_deep_scores(deep_scores, deep_tile(i), warp, lane);
     load_level_2_keys<Layout::row, 64>(level_2_keys, keys, lane);
     barrier_wait(shared + Layout::full_coarse + next * 8, next_parity);
     release(scores1);
@@ -150,14 +152,19 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
   const auto add_step = [&](auto is_second, int i) {
     constexpr int buffer = is_second;
     const int tile = work.query_tile(i);
+    const auto store_deep = [&] {  // while products run; the buffer is given back later
+      if constexpr (deep)
+        store_deep_gradients<T>(deep_tile(i), shared + Layout::level2 + buffer * Layout::level2_buffer, warp, lane);
+    };
     float a[16];
     if constexpr (is_second) {
       float* const sums = all_key_sums + again(thread) * 4;
-      constexpr int next_panel = key_sums_size(deep);
-      const bool is_first = !deep && i == 1;
+      constexpr int next_panel = key_sums_size;
+      const bool is_first = i == 1;
       float b[16];
       start_keys_1(a, 0, 0);
       start_keys_1(b, 0, 1);
+      store_deep();
       products_wait<1>();
       pin(a);
       add_sums(sums, a, is_first);
@@ -188,6 +195,7 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
       add_sums(sums + next_panel + 64 * 64, b, is_first);
     } else {
       start_queries_1(a, buffer, 0);
+      store_deep();
     }
     float* const sums = backward_wide_query_sums<true, deep>(p, work, tile) + 64 * 64 + again(thread) * 4;
     float c[8];
@@ -222,27 +230,9 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
     constexpr int buffer = is_second;
     if (i > 0) end_turn_of(i - 1);
     barrier_wait(shared + Layout::full_gradients + buffer * 8, i / 2 % 2);
-    if constexpr (deep) {
-      named_sync(3, 128);  // all have done with the gradients of two steps ago
-      sum_deep_gradients<T, 4>(deep_gradients + buffer * level_3_gradients_bytes,
-                               shared + Layout::level2 + buffer * Layout::level2_buffer, warp, lane);
-      __syncwarp();  // all lanes have read the buffer before the warp gives it back
-    }
     add_step(is_second, i);
     if (i + 2 < work.steps) make_scores(i + 2);
     add_second_panel(is_second, i);
-    if constexpr (deep) {  // from gradients of its own: the other warpgroups do not wait for it
-      const int tile = work.query_tile(i);
-      named_sync(3, 128);  // these are there
-      add_deep_queries<T>(backward_wide_query_sums<true, true>(p, work, tile) +
-                              warp / 2 * query_sums_size(64, true, true) + 112 * 64 + warp % 2 * 32 + lane % 4 * 8,
-                          deep_gradients + buffer * level_3_gradients_bytes, p, work, warp, lane);
-      if constexpr (is_second) {
-        const int tiles[2] = {work.query_tile(i - 1), tile};
-        add_deep_keys<T>(all_key_sums + warp / 2 * key_sums_size(true) + 96 * 64 + warp % 2 * 32 + lane % 4 * 8,
-                         deep_gradients, tiles, p, work, warp, lane);
-      }
-    }
   };
 
   make_scores(0);
@@ -256,6 +246,7 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
     step(std::true_type(), i + 1);
   }
   end_turn_of(work.steps - 1);
+  if constexpr (deep) named_arrive(8, 384);
 }
 
 }  // namespace hkt::kernels::cuda::sm90

@@ -2,13 +2,15 @@
 #pragma once
 
 #include "backward_128_layout.h"
+#include "backward_deep_gradients.h"
+#include "backward_deep_scores.h"
 #include "backward_half.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
 // A warpgroup: 64 keys. The sums for queries of a step are made during the next one, so that the two warpgroups need
 // not keep step with each other, and exponentials run beside the product for grad_k.
-template <class T, bool coarse>
+template <class T, bool coarse, bool deep>
 __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, const BackwardWork& work,
                                                    std::uint32_t shared, int half) {
   using Layout = BackwardWideLayout;
@@ -153,6 +155,10 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
       barrier_arrive(shared + (half == 0 ? Layout::full_sums : Layout::full_second_sums) + i % 2 * 8);
   };
 
+  if constexpr (deep) {
+    make_deep_scores<T, 128>(p, work, deep_slot(p, shared + Layout::deep_slot), shared + Layout::fine, warp, lane);
+    named_arrive(7, 384);  // the coarse warpgroup waits for them
+  }
   barrier_wait(shared + Layout::full_keys, 0);
   start_scores(0);
   make_shift(0, 0);
@@ -204,6 +210,12 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
     const bool inside = key + h < p.length;
     write_chunks(row_of<T>(p.grad_k[0], work, key + h), grad_k, h, c, inside ? p.width : 0, w0);
     write_chunks(row_of<T>(p.grad_v, work, key + h), grad_v, h, c, inside ? p.width : 0, 1);
+  }
+  if constexpr (deep) {
+    named_sync(8, 384);  // the coarse warpgroup's are there, and nobody needs the keys and values any more
+    // Worked out anew, so that nothing of it takes registers in the steps.
+    const BackwardWork same_work = backward_work<2>(p, again(blockIdx.x));
+    add_deep_gradients<T, 128, 32>(p, same_work, shared + Layout::deep_slot, shared + Layout::k0);
   }
 }
 

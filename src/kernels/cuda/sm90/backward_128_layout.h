@@ -2,7 +2,6 @@
 #pragma once
 
 #include "backward.h"
-#include "backward_deep.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
@@ -57,12 +56,9 @@ struct BackwardWideLayout {
   static constexpr int full_second_sums = empty_fine + 8;
   static constexpr int read_fine = full_second_sums + stages * 8;
   static constexpr int end = read_fine + 8;
-  static constexpr int bytes = end + 1024;  // the start is rounded up
-
-  // Levels from 3 on: gradients of the scores of level 3, of two steps.
-  static constexpr int deep_gradients = (end + 15) / 16 * 16;
-  static constexpr int deep_bytes = deep_gradients + 2 * level_3_gradients_bytes + 1024;
-  static_assert(deep_bytes <= 227 * 1024);
+  static constexpr int deep_slot = end;
+  static constexpr int bytes = deep_slot + 8 + 1024;  // the start is rounded up
+  static_assert(bytes <= 227 * 1024);
 };
 
 template <bool coarse, bool deep>
@@ -73,10 +69,9 @@ __device__ __forceinline__ float* backward_wide_query_sums(const BackwardParamet
 }
 
 // Of the block's coarse keys.
-template <bool deep>
 __device__ __forceinline__ float* backward_wide_key_sums(const BackwardParameters& p, const BackwardWork& work) {
   const std::int64_t index = static_cast<std::int64_t>(work.sequence) * p.key_tiles + work.key_tile;
-  return p.key_sums + index * 2 * key_sums_size(deep);
+  return p.key_sums + index * 2 * key_sums_size;
 }
 
 }  // namespace hkt::kernels::cuda::sm90

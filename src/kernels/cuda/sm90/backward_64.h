@@ -5,16 +5,17 @@
 #pragma once
 
 #include "backward.h"
-#include "backward_deep.h"
+#include "backward_deep_gradients.h"
+#include "backward_deep_scores.h"
 #include "backward_half.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
 // Where things lie in shared memory. Rows of tiles are `row` bytes, swizzled by as much.
-template <int width, bool deep>
+template <int width>
 struct BackwardNarrowLayout {
   static constexpr int stages = 3;
-  static constexpr int coarse_stages = deep && width == 64 && deep_narrow_levels > 5 ? 2 : 3;
+  static constexpr int coarse_stages = 3;
   static constexpr int row = 2 * width;
   static constexpr int k0 = 0;
   static constexpr int v = k0 + 128 * row;
@@ -41,17 +42,7 @@ struct BackwardNarrowLayout {
   static constexpr int coarse_sums_bytes = (32 + 16) * width * 4;
   static constexpr int sums2 = 32 * width * 4;  // in the coarse ones
 
-  // Levels from 3 on: sums for queries, after the other coarse ones; gradients of scores; rows of keys, and of queries
-  // in two stages.
-  static constexpr int deep_key_rows = deep ? first_deep_row(16, deep_narrow_levels) : 0;
-  static constexpr int deep_query_rows = deep ? first_deep_row(8, deep_narrow_levels) : 0;
-  static constexpr int deep_sums = coarse_sums + coarse_sums_bytes;
-  static constexpr int deep_gradients = deep_sums + deep_query_rows * width * 4;
-  static constexpr int deep_keys = deep_gradients + (deep ? deep_gradients_bytes : 0);
-  static constexpr int deep_queries = deep_keys + deep_key_rows * row;
-  static constexpr int deep_stage = deep_query_rows * row;
-
-  static constexpr int rows = deep_queries + 2 * deep_stage;  // stages of lse and delta
+  static constexpr int rows = coarse_sums + coarse_sums_bytes;  // stages of lse and delta
   static constexpr int delta = 256;
   static constexpr int row_stage = 512;
 
@@ -69,18 +60,19 @@ struct BackwardNarrowLayout {
   static constexpr int full_coarse_sums = empty_sums + 2 * 8;
   static constexpr int empty_coarse_sums = full_coarse_sums + 8;
   static constexpr int end = empty_coarse_sums + 8;
-  static constexpr int bytes = end + 1024;  // the start is rounded up
+  static constexpr int deep_slot = end;
+  static constexpr int bytes = deep_slot + 8 + 1024;  // the start is rounded up
   static_assert(bytes <= 227 * 1024);
   static_assert(queries % 1024 == 0 && coarse % 1024 == 0 && fine % 1024 == 0 && coarse_stage % (8 * row) == 0);
 };
 
 // A warp: keys or values of level 0, then queries or output gradients with their data of rows, step by step.
-template <int width, bool deep>
+template <int width>
 __device__ __forceinline__ void backward_narrow_load(const BackwardParameters& p, const BackwardWork& work,
                                                      std::uint32_t shared, const CUtensorMap (&key_maps)[4],
                                                      std::uint32_t keys, const CUtensorMap (&query_maps)[4],
                                                      std::uint32_t queries, const float* row_data, std::uint32_t rows) {
-  using Layout = BackwardNarrowLayout<width, deep>;
+  using Layout = BackwardNarrowLayout<width>;
   const int lane = threadIdx.x % 32;
   expect_bytes(shared + Layout::full_keys, 128 * Layout::row, lane);
   load_keys<Layout::row, 1>(keys, key_maps, shared + Layout::full_keys, work, lane);
@@ -99,10 +91,10 @@ __device__ __forceinline__ void backward_narrow_load(const BackwardParameters& p
 }
 
 // A warp: the same for coarse levels.
-template <int width, bool deep>
+template <int width>
 __device__ __forceinline__ void backward_narrow_load_coarse(const BackwardParameters& p, const BackwardWork& work,
                                                             std::uint32_t shared) {
-  using Layout = BackwardNarrowLayout<width, deep>;
+  using Layout = BackwardNarrowLayout<width>;
   const int lane = threadIdx.x % 32;
   expect_bytes(shared + Layout::full_keys, 96 * Layout::row, lane);
   load_coarse_keys<Layout::row, 1>(shared + Layout::k1, shared + Layout::k2, p, shared + Layout::full_keys, work, lane);
@@ -124,7 +116,7 @@ __device__ __forceinline__ void backward_narrow_load_coarse(const BackwardParame
 template <int width, bool coarse, bool deep>
 __device__ __forceinline__ void backward_narrow_add(const BackwardParameters& p, const BackwardWork& work,
                                                     std::uint32_t shared, int first) {
-  using Layout = BackwardNarrowLayout<width, deep>;
+  using Layout = BackwardNarrowLayout<width>;
   constexpr int size = query_sums_size(width, coarse, deep);
   float* const query_sums = p.query_sums + static_cast<std::int64_t>(work.sequence) * p.query_tiles * size;
 #pragma unroll 1
@@ -134,12 +126,9 @@ __device__ __forceinline__ void backward_narrow_add(const BackwardParameters& p,
     float* const to = query_sums + static_cast<std::int64_t>(tile) * size;
     begin_turn(p, work, tile);
     const bool ordered = p.turns != nullptr;
-    if (coarse && (ordered || deep)) {
-      const int skipped = ordered ? 0 : Layout::coarse_sums_bytes;
-      const int deep_bytes = deep ? first_deep_row(8, p.levels) * width * 4 : 0;
+    if (coarse && ordered) {
       barrier_wait(shared + Layout::full_coarse_sums, i % 2);
-      add_floats(to + 64 * width + skipped / 4, shared + Layout::coarse_sums + skipped,
-                 Layout::coarse_sums_bytes - skipped + deep_bytes);
+      add_floats(to + 64 * width, shared + Layout::coarse_sums, Layout::coarse_sums_bytes);
       commit_stores();
     }
     barrier_wait(shared + Layout::full_sums + buffer * 8, parity);
@@ -159,11 +148,11 @@ __device__ __forceinline__ void backward_narrow_add(const BackwardParameters& p,
 }
 
 // A warpgroup: 64 keys. Its keys and values are operands in registers: read from shared memory they would be a tenth of
-// what passes through it. (With deep levels the registers are needed elsewhere, and values are not.)
+// what passes through it.
 template <class T, int width, bool coarse, bool deep>
 __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p, const BackwardWork& work,
                                                      std::uint32_t shared, int half) {
-  using Layout = BackwardNarrowLayout<width, deep>;
+  using Layout = BackwardNarrowLayout<width>;
   constexpr int swizzle = Layout::row;
   constexpr int half_sum = 2 * Layout::row;         // from 32 queries to the next, in an operand of a sum over them
   constexpr int half_tile = 32 * Layout::row / 16;  // the same in an operand whose rows they are
@@ -207,28 +196,26 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
     pin(grad_p);
   };
 
+  if constexpr (deep) {
+    make_deep_scores<T, width>(p, work, deep_slot(p, shared + Layout::deep_slot), shared + Layout::fine, warp, lane);
+    named_arrive(7, 384);  // the coarse warpgroup waits for them
+  }
   barrier_wait(shared + Layout::full_keys, 0);
   std::uint32_t keys[width / 4], values[width / 4];
-  const std::uint64_t shared_values = descriptor<swizzle>(shared + Layout::v + half * 64 * Layout::row);
   load_operand<Layout::row, width>(keys, shared + Layout::k0 + warp * 16 * Layout::row, lane);
-  if constexpr (!deep) load_operand<Layout::row, width>(values, shared + Layout::v + warp * 16 * Layout::row, lane);
+  load_operand<Layout::row, width>(values, shared + Layout::v + warp * 16 * Layout::row, lane);
   const auto start_scores = [&](std::uint64_t queries) {
 #pragma unroll
     for (int k = 0; k < width / 16; ++k) Product<T, 64>::run(scores, keys + 4 * k, queries + 2 * k, k > 0);
   };
   const auto start_grad_p = [&](std::uint64_t grad_out) {
 #pragma unroll
-    for (int k = 0; k < width / 16; ++k) {
-      if constexpr (deep)
-        Product<T, 32>::run(grad_p, shared_values + 2 * k, grad_out + 2 * k, 1);
-      else
-        Product<T, 32>::run(grad_p, values + 4 * k, grad_out + 2 * k, 1);
-    }
+    for (int k = 0; k < width / 16; ++k) Product<T, 32>::run(grad_p, values + 4 * k, grad_out + 2 * k, 1);
   };
   barrier_wait(shared + Layout::full_queries, 0);
   release(scores);
   pin(keys);
-  if constexpr (!deep) pin(values);
+  pin(values);
   products_begin();
   start_scores(first_queries);
   products_commit();
@@ -328,6 +315,12 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
     write_row(row_of<T>(p.grad_k[0], work, key + h), grad_k, h, c, p.width, w0);
     write_row(row_of<T>(p.grad_v, work, key + h), grad_v, h, c, p.width, 1);
   }
+  if constexpr (deep) {
+    named_sync(8, 384);  // the coarse warpgroup's are there, and nobody needs the keys and values any more
+    // Worked out anew, so that nothing of it takes registers in the steps.
+    const BackwardWork same_work = backward_work<1>(p, again(blockIdx.x));
+    add_deep_gradients<T, width, width / 2>(p, same_work, shared + Layout::deep_slot, shared + Layout::k0);
+  }
 }
 
 // A warpgroup: coarse scores, gradients of coarse keys, sums for queries. Products that have columns of the model as
@@ -335,7 +328,7 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
 template <class T, int width, bool coarse, bool deep>
 __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters& p, const BackwardWork& work,
                                                        std::uint32_t shared) {
-  using Layout = BackwardNarrowLayout<width, deep>;
+  using Layout = BackwardNarrowLayout<width>;
   constexpr int swizzle = Layout::row;
   constexpr int sum_threads = 2 * width;  // that have a row of such a product
   const int thread = threadIdx.x % 128, lane = thread % 32, warp = thread / 32, r = lane / 4, c = lane % 4;
@@ -352,24 +345,10 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
   for (int i = 0; i < width / 2; ++i) grad_k1[i] = 0;
 #pragma unroll
   for (int i = 0; i < 16; ++i) grad_k2[i] = 0;
-  // Levels from 3 on: rows of queries are copied two steps ahead, in two stages.
-  const bool has_deep_columns = 16 * warp < width;
-  const DeepPlaces deep_places = {shared + Layout::deep_keys, shared + Layout::deep_gradients,
-                                  shared + Layout::deep_sums};
-  DeepKeySums deep_sums;
-  const auto copy_queries = [&](int i) {
-    if (i < work.steps)
-      copy_deep_queries<width>(shared + Layout::deep_queries + i % 2 * Layout::deep_stage, p, work, work.query_tile(i),
-                               thread);
-    commit_copies();
+  if constexpr (deep) named_sync(7, 384);  // their scores are there
+  const auto deep_tile = [&](int i) {
+    return deep_slot(p, again(shared) + Layout::deep_slot) + work.query_tile(i) * deep_tile_size;
   };
-  if constexpr (deep) {
-    clear(deep_sums);
-    if (thread == 0) store_4(deep_places.gradients + deep_zero_row * 16, 0, 0, 0, 0);
-    copy_deep_keys<width>(deep_places.keys, p, work, thread);
-    copy_queries(0);
-    copy_queries(1);
-  }
   barrier_wait(shared + Layout::full_keys, 0);
 
   BackwardRing<Layout::coarse_stages> ahead;
@@ -378,6 +357,8 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
     const std::uint64_t q1 = coarse_queries + ahead.stage * (Layout::coarse_stage / 16);
     float level1[16], level2[8];
     std::uint32_t level_2_keys[width / 8];
+    float deep_scores[2];
+    if constexpr (deep) read_deep_scores(deep_scores, deep_tile(i), warp, lane);
     load_level_2_keys<Layout::row, width>(level_2_keys, shared + Layout::k2 + warp * 8 * Layout::row, lane);
     barrier_wait(shared + Layout::full_coarse + ahead.stage * 8, ahead.parity);
     release(level1);
@@ -387,13 +368,6 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
     start_product<T, width, 0, 0>(level1, k1, q1);
     start_level_2<T>(level2, level_2_keys, q1 + Layout::q2 / 16, false);
     products_commit();
-    float deep_scores[2];
-    if constexpr (deep) {
-      wait_copies<0>();
-      named_sync(1, 128);  // the step's rows are there
-      add_deep_scores<T, width>(deep_scores, deep_places.keys,
-                                shared + Layout::deep_queries + i % 2 * Layout::deep_stage, p, work, warp, lane);
-    }
     barrier_wait(shared + Layout::empty_scores + buffer * 8, parity ^ 1);
     products_wait<0>();
     pin(level1);
@@ -441,11 +415,8 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
 #pragma unroll
       for (int k = 0; k < 2; ++k) Product<T, 32, true, false>::run(grad_k2, q2, every_second + k * 16, 1);
       products_commit();
-      if constexpr (deep) {
-        sum_deep_gradients<T, max_levels>(deep_places.gradients,
-                                          shared + Layout::level2 + buffer * Layout::level2_buffer, warp, lane);
-        named_sync(1, 128);  // they are there
-      }
+      if constexpr (deep)
+        store_deep_gradients<T>(deep_tile(i), shared + Layout::level2 + buffer * Layout::level2_buffer, warp, lane);
       products_wait<0>();
       pin(sums1);
       pin(sums2);
@@ -461,9 +432,9 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
           add_registers(to + 96 * width + thread * 4, sum_threads, sums2);
         }
       }
-      if (ordered || deep) {  // the rest through shared memory
+      if (ordered) {  // through shared memory
         barrier_wait(shared + Layout::empty_coarse_sums, i % 2 ^ 1);
-        if (ordered && thread < sum_threads) {
+        if (thread < sum_threads) {
           store_sums(shared + Layout::coarse_sums + thread * 16, sum_threads, sums1);
           store_sums(shared + Layout::coarse_sums + Layout::sums2 + thread * 16, sum_threads, sums2);
         }
@@ -476,21 +447,10 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
     for (int k = 0; k < 8; ++k) Product<T, width, true, true>::run(sums0, fine + k * 128, k0 + k * Layout::row, k > 0);
     products_commit();
     if constexpr (coarse) {
-      if (ordered || deep) {
-        if constexpr (deep) {
-          if (has_deep_columns) {
-            add_deep_keys<T, width>(deep_sums, deep_places.gradients,
-                                    shared + Layout::deep_queries + i % 2 * Layout::deep_stage, p.levels, warp, lane);
-            store_deep_queries<T, width>(deep_places, p.levels, warp, lane);
-          }
-        }
+      if (ordered) {
         fence_async();
         __syncwarp();
         if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::full_coarse_sums);
-      }
-      if constexpr (deep) {
-        named_sync(1, 128);  // all have done with the step's rows and gradients
-        copy_queries(i + 2);
       }
     }
     barrier_wait(shared + Layout::empty_sums + buffer * 8, parity ^ 1);
@@ -503,6 +463,7 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
     if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::full_sums + buffer * 8);
     ring.advance();
   }
+  if constexpr (deep) named_arrive(8, 384);
 
   if constexpr (coarse) {
 #pragma unroll
@@ -517,18 +478,15 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
       if (p.levels > 2 && column < p.width && row < level_rows(p, 2))
         row_of<T>(p.grad_k[2], work, row)[column] = T(w2 * grad_k2[i]);
     }
-    if constexpr (deep) {
-      if (has_deep_columns) write_deep_keys<T>(deep_sums, p, work, warp, lane);
-    }
   }
 }
 
 template <class T, int width, bool coarse, bool deep>
 __global__ void __launch_bounds__(512, 1) backward_narrow(const __grid_constant__ BackwardParameters p) {
-  using Layout = BackwardNarrowLayout<width, deep>;
+  using Layout = BackwardNarrowLayout<width>;
   extern __shared__ std::uint8_t memory[];
   const std::uint32_t shared = (shared_address(memory) + 1023) & ~1023u;
-  const BackwardWork work = backward_work<1>(p);
+  const BackwardWork work = backward_work<1>(p, blockIdx.x);
   if (work.steps == 0) {
     clear_rows<T>(p.grad_v, p, work, 0);
     for (int level = 0; level < p.levels; ++level) clear_rows<T>(p.grad_k[level], p, work, level);
@@ -554,6 +512,7 @@ __global__ void __launch_bounds__(512, 1) backward_narrow(const __grid_constant_
     }
     barrier_init_warps(shared + Layout::full_coarse_sums, 4);
     barrier_init(shared + Layout::empty_coarse_sums, 1);
+    if constexpr (deep) sm80::store_4(shared + Layout::deep_slot, claim_deep_slot(p));
     fence_async();
   }
   __syncthreads();
@@ -562,26 +521,22 @@ __global__ void __launch_bounds__(512, 1) backward_narrow(const __grid_constant_
     fewer_registers<24>();
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     const std::uint32_t queries = shared + Layout::queries, rows = shared + Layout::rows;
-    if (warp == 0)
-      backward_narrow_load<width, deep>(p, work, shared, p.k0, shared + Layout::k0, p.q0, queries, p.lse, rows);
+    if (warp == 0) backward_narrow_load<width>(p, work, shared, p.k0, shared + Layout::k0, p.q0, queries, p.lse, rows);
     if (warp == 1)
-      backward_narrow_load<width, deep>(p, work, shared, p.v, shared + Layout::v, p.grad_out,
-                                        queries + Layout::grad_out, p.delta, rows + Layout::delta);
+      backward_narrow_load<width>(p, work, shared, p.v, shared + Layout::v, p.grad_out, queries + Layout::grad_out,
+                                  p.delta, rows + Layout::delta);
     if constexpr (coarse) {
-      if (warp == 2) backward_narrow_load_coarse<width, deep>(p, work, shared);
+      if (warp == 2) backward_narrow_load_coarse<width>(p, work, shared);
     }
     if (threadIdx.x == 96) backward_narrow_add<width, coarse, deep>(p, work, shared, 0);
     if constexpr (!coarse) {
       if (threadIdx.x == 64) backward_narrow_add<width, coarse, deep>(p, work, shared, 1);
     }
   } else if (warpgroup < 3) {
-    more_registers<deep ? 168 : 184>();
+    more_registers<184>();
     backward_narrow_fine<T, width, coarse, deep>(p, work, shared, warpgroup - 1);
   } else {
-    if constexpr (deep)
-      more_registers<152>();
-    else
-      fewer_registers<120>();
+    fewer_registers<120>();
     backward_narrow_coarse<T, width, coarse, deep>(p, work, shared);
   }
 }
@@ -589,7 +544,7 @@ __global__ void __launch_bounds__(512, 1) backward_narrow(const __grid_constant_
 template <class T, int width, bool coarse, bool deep>
 void start_backward_narrow(const BackwardParameters& parameters, const Device& device) {
   const unsigned blocks = static_cast<unsigned>(parameters.batch) * parameters.heads * parameters.key_tiles;
-  launch(backward_narrow<T, width, coarse, deep>, blocks, 512, BackwardNarrowLayout<width, deep>::bytes, device.stream,
+  launch(backward_narrow<T, width, coarse, deep>, blocks, 512, BackwardNarrowLayout<width>::bytes, device.stream,
          parameters);
 }
 

@@ -162,16 +162,16 @@ __global__ void __launch_bounds__(finish_threads) query_gradients(const __grid_c
   }
 }
 
-template <class T, bool deep>
+template <class T>
 __global__ void __launch_bounds__(finish_threads) key_gradients(const __grid_constant__ FinishParameters p) {
   constexpr int columns = 64;
   constexpr int chunks = columns / 8;
-  constexpr int size = key_sums_size(deep);
+  constexpr int size = key_sums_size;
   __shared__ __align__(16) float sums[size + size / 512 * 4];
   const FinishWork work = finish_work(p);
   fetch<size>(sums, p.sums, work);
 #pragma unroll
-  for (int level = 1; level < (deep ? max_levels : 3); ++level) {
+  for (int level = 1; level < 3; ++level) {
     if (level >= p.levels) break;
     const int rows = (p.length + (1 << level) - 1) >> level;
     const int places = backward_keys >> level;
@@ -182,10 +182,7 @@ __global__ void __launch_bounds__(finish_threads) key_gradients(const __grid_con
       const int column = work.panel * columns + chunk * 8;
       if (row >= rows || column >= p.width) continue;
       float values[8];
-      if (level < 3)
-        read_column<columns>(values, sums, level == 1 ? 0 : 64 * columns, place, chunk);
-      else
-        read_natural(values, sums, (96 + first_deep_row(16, level) + place) * columns + chunk * 8);
+      read_column<columns>(values, sums, level == 1 ? 0 : 64 * columns, place, chunk);
       write_chunk(chunk_of<T>(p.gradients[level], work, row, column), values, factor);
     }
   }
@@ -247,9 +244,8 @@ void finish_keys(const AttentionBackward& problem, const Device& device, const B
   p.tiles = sums.key_tiles;
   for (int level = 1; level < problem.levels; ++level) p.gradients[level] = problem.grad_k[level];
   const bool is_bfloat16 = problem.element == Element::bfloat16;
-  launch(problem.levels > 3 ? (is_bfloat16 ? key_gradients<bfloat16, true> : key_gradients<float16, true>)
-                            : (is_bfloat16 ? key_gradients<bfloat16, false> : key_gradients<float16, false>),
-         finish_blocks(problem, p), finish_threads, 0, device.stream, p);
+  launch(is_bfloat16 ? key_gradients<bfloat16> : key_gradients<float16>, finish_blocks(problem, p), finish_threads, 0,
+         device.stream, p);
 }
 
 }  // namespace hkt::kernels::cuda::sm90

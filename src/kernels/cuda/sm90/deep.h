@@ -1,7 +1,9 @@
-// Levels from 3 on, on Hopper: rows of all of them in one tile in shared memory.
+// Levels from 3 on, on Hopper: what the forward and the backward share.
 //
-// Blocks of 8 x 8 scores share one score of level 3. What coarser levels add to it is small work, for which the products
-// of a warp suffice, at the resolution of level 3: their operands repeat the rows of the coarser levels.
+// Blocks of 8 x 8 scores share one score of level 3, so 128 x 128 scores have 16 x 16 of level 3, and of levels 4 to 7
+// those of 8, 4, 2 and 1 rows. That is small work, for which the products of a warp suffice. The rows of levels 4 to 7
+// are 15 together: all their products are taken as one of 16 x 16, of which the blocks on the diagonal count. So the
+// work does not grow with the levels.
 #pragma once
 
 #include "../sm80/tensor_core.h"
@@ -9,42 +11,37 @@
 
 namespace hkt::kernels::cuda::sm90 {
 
+static_assert(max_levels <= 8, "128 rows have 15 of levels 4 to 7, and none of their own of coarser ones");
+
 // A tile that has `count` rows of level 3 has half as many of level 4 after them, and so on. Where a level begins; that
 // of the level after the last is the number of rows.
 __host__ __device__ constexpr int first_deep_row(int count, int level) {
   return 2 * count - (2 * count >> (level - 3));
 }
-// The level of a row. The first digit that is 0 tells, of as many as the tile's rows need.
-template <int count>
-__device__ __forceinline__ int deep_level(int row) {
-  static_assert(count == 8 || count == 16);
-  return 3 + __clz(~(row << (count == 16 ? 27 : 28)));
-}
+// The level of a row, of a tile with 16 of level 3: the first of five digits that is 0 tells.
+__device__ __forceinline__ int deep_level(int row) { return 3 + __clz(~(row << 27)); }
 
-// A row's 16 bytes; rows of `width` elements, swizzled so that eight rows' can be read at once.
-template <int width>
-__device__ __forceinline__ int deep_offset(int row, int chunk) {
-  return row * width * 2 + (chunk ^ (width >= 64 ? row % 8 : row / 2 % 4)) * 16;
-}
+// ---- what levels from 4 on add to the sums of level 3 ----
+// Weighted scores change hands in shared memory: 8 x 8 of level 4, then 8 x 8 of the others, of which the blocks on the
+// diagonal count: 4 x 4, 2 x 2, 1.
 
-// Copies the rows that belong to 8 · count rows of level 0, from `first` on; zeros beyond an array's rows and width.
-// For `threads` threads.
-template <int width, int count, int threads, int arrays_count>
-__device__ __forceinline__ void copy_deep_rows(std::uint32_t to, const Array (&arrays)[arrays_count], int batch,
-                                               int head, int levels, int length, int used_width, int first,
-                                               int thread) {
-  constexpr int chunks = width / 8;
-  const int chunk = thread % chunks;
-#pragma unroll 1
-  for (int place = thread / chunks; place < first_deep_row(count, levels); place += threads / chunks) {
-    const int level = deep_level<count>(place);
-    const int row = (first >> level) + place - first_deep_row(count, level);
-    const Array& array = arrays[level - 3];
-    const char* const from = static_cast<const char*>(array.data) +
-                             2 * (batch * array.batch_stride + head * array.head_stride + row * array.row_stride);
-    copy_16(to + deep_offset<width>(place, chunk), from + chunk * 16,
-            row <= (length - 1) >> level && chunk * 8 < used_width);
-  }
+inline constexpr int coarser_deep_bytes = 2 * 8 * 8 * 4;
+
+// Row r, columns 2c and the next of either (r = lane / 4, c = lane % 4).
+__device__ __forceinline__ void store_coarser_deep(std::uint32_t to, int which, float x, float y, int lane) {
+  asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(to + which * 256 + lane / 4 * 32 + lane % 4 * 8), "f"(x), "f"(y)
+               : "memory");
+}
+// What they add to row r + 8h, columns 8n + 2c and the next of level 3.
+__device__ __forceinline__ float coarser_deep_sum(std::uint32_t from, int h, int n, int lane) {
+  const int r = lane / 4, c = lane % 4;
+  const auto load = [&](int place) {
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from + place * 4) : "memory");
+    return x;
+  };
+  return load((4 * h + r / 2) * 8 + 4 * n + c) + load(64 + (2 * h + r / 4) * 8 + 2 * n + c / 2) +
+         load(64 + (4 + h) * 8 + 4 + n) + load(64 + 6 * 8 + 6);
 }
 
 }  // namespace hkt::kernels::cuda::sm90

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "forward_common.h"
-#include "forward_deep.h"
+#include "forward_deep_small.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
@@ -36,9 +36,11 @@ struct SmallLayout {
   static constexpr int coarse_block = 2 * 128 * 16;
 
   static constexpr int deep_q = coarse + (levels > 1 && !summed ? (8 - kept_blocks) * coarse_block : 0);
-  static constexpr int deep_k = deep_q + (deep ? 2 * deep_rows * row : 0);  // after the queries of each consumer
+  static constexpr int deep_k = deep_q + (deep ? 2 * deep_rows * row : 0);  // after each consumer's queries; two tiles
 
-  static constexpr int full_q = deep_k + (deep ? deep_rows * row : 0);  // barriers, of 8 bytes
+  static constexpr int deep_exchange = deep_k + (deep ? 2 * deep_rows * row : 0);
+
+  static constexpr int full_q = deep_exchange + (deep ? 2 * coarser_deep_bytes : 0);  // barriers, of 8 bytes
   static constexpr int empty_q = full_q + 2 * 8;
   static constexpr int full_k = empty_q + 2 * 8;
   static constexpr int empty_k = full_k + stages * 8;

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "forward_common.h"
-#include "forward_deep.h"
+#include "forward_deep_wide.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
@@ -42,7 +42,9 @@ struct WideLayout {
   static constexpr int full_coarse = empty_coarse_keys + 8;
   static constexpr int empty_coarse = full_coarse + 8;
   static constexpr int end = empty_coarse + 8;
-  static constexpr int bytes = end + 1024;  // the start is rounded up
+  static constexpr int deep = (end + 15) / 16 * 16;                                 // sums of levels from 3 on
+  static constexpr int bytes = (levels > 3 ? deep + wide_deep_bytes : end) + 1024;  // the start is rounded up
+  static_assert(bytes <= 227 * 1024);
 };
 
 // One warp: keys of level 0, and values.
@@ -176,6 +178,8 @@ __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uin
     if (tiles == 0) continue;
     const float c1 = coefficient(p, item, 1);
     const float c2 = coefficient(p, item, 2);
+    WideDeepRows deep_rows;
+    if constexpr (deep) deep_rows = wide_deep_rows(p, item, warp);
     barrier_wait(shared + Layout::full_coarse_q, q_parity);
     q_parity ^= 1;
 #pragma unroll 1
@@ -183,9 +187,9 @@ __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uin
       // One after the other: together they would need more registers than the consumers can spare.
       std::uint32_t q2[32];
       float level1[32], level2[16];
-      float deep_sums[4];
-      // While the keys of levels 1 and 2 are on their way.
-      if constexpr (deep) sum_deep_levels<T>(deep_sums, p, item, item.tile * 128 + warp % 2 * 64, j * key_rows);
+      if constexpr (deep) {  // while the keys of levels 1 and 2 are on their way
+        make_wide_deep_sums<T>(shared + Layout::deep, deep_rows, p, j, tiles, warp);
+      }
       barrier_wait(shared + Layout::full_coarse_keys, parity);
       load_queries_2(shared + Layout::q2, q2);
       forget(level2);
@@ -210,12 +214,8 @@ __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uin
       }
       barrier_wait(shared + Layout::empty_coarse, parity ^ 1);
       if constexpr (deep) {
-        // The sums change hands in the first of the warp's own places for joined scores, before these are written.
-        const std::uint32_t warp_sums = shared + Layout::coarse + warp * (8 * deep_row);
-        store_deep_sums(warp_sums, deep_sums);
-        __syncwarp();
-        const DeepScores scores[2] = {load_deep(warp_sums + deep_place(), 0), load_deep(warp_sums + deep_place(), 4)};
-        __syncwarp();
+        const std::uint32_t warp_sums = shared + Layout::deep + warp % 2 * (8 * deep_row) + deep_place();
+        const DeepScores scores[2] = {load_deep(warp_sums, 0), load_deep(warp_sums, 4)};
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           const float add[2] = {deep_of(scores[i / 4], 0, i), deep_of(scores[i / 4], 1, i)};
