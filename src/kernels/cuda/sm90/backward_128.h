@@ -7,6 +7,8 @@
 
 #include "backward_128_coarse.h"
 #include "backward_128_fine.h"
+#include "backward_loads.h"
+#include "backward_turns.h"
 
 namespace hkt::kernels::cuda::sm90 {
 

@@ -6,6 +6,7 @@
 #include "backward_128_layout.h"
 #include "backward_deep_gradients.h"
 #include "backward_deep_scores.h"
+#include "backward_turns.h"
 
 namespace hkt::kernels::cuda::sm90 {
 

@@ -1,7 +1,7 @@
 // Backward on Hopper for widths above 64: where things lie in shared memory and in the workspace.
 #pragma once
 
-#include "backward.h"
+#include "backward_scores.h"
 
 namespace hkt::kernels::cuda::sm90 {
 

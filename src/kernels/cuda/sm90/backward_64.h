@@ -6,6 +6,8 @@
 
 #include "backward_64_coarse.h"
 #include "backward_64_fine.h"
+#include "backward_loads.h"
+#include "backward_turns.h"
 
 namespace hkt::kernels::cuda::sm90 {
 

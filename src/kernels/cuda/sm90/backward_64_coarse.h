@@ -4,6 +4,8 @@
 #include "backward_64_layout.h"
 #include "backward_deep_gradients.h"
 #include "backward_deep_scores.h"
+#include "backward_results.h"
+#include "backward_turns.h"
 
 namespace hkt::kernels::cuda::sm90 {
 

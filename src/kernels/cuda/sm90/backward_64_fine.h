@@ -5,6 +5,7 @@
 #include "backward_deep_gradients.h"
 #include "backward_deep_scores.h"
 #include "backward_half.h"
+#include "backward_results.h"
 
 namespace hkt::kernels::cuda::sm90 {
 

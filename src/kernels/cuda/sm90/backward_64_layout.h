@@ -1,7 +1,7 @@
 // Backward on Hopper for widths up to 64: where things lie in shared memory.
 #pragma once
 
-#include "backward.h"
+#include "backward_scores.h"
 
 namespace hkt::kernels::cuda::sm90 {
 

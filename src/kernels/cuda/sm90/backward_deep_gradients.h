@@ -3,6 +3,8 @@
 #pragma once
 
 #include "backward_deep.h"
+#include "backward_products.h"
+#include "backward_turns.h"
 
 namespace hkt::kernels::cuda::sm90 {
 

@@ -5,7 +5,7 @@
 // 32v + 8c + 4e + 2b + a, and its data of queries are at 4v + 2e + a.
 #pragma once
 
-#include "backward.h"
+#include "backward_scores.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
