@@ -90,11 +90,12 @@ struct Device {
   bool deterministic = false;  // equal bits on every run, at some cost
 };
 
-// Bytes of device memory (256-byte aligned) that the backward pass needs: linear in length. The forward pass needs none.
+// Bytes of device memory (256-byte aligned) that the passes need: linear in length, and often none for the forward pass.
+std::int64_t workspace_bytes(const AttentionForward& problem, const Device& device);
 std::int64_t workspace_bytes(const AttentionBackward& problem, const Device& device);
 
 // Start the pass on the device's stream. Throw std::runtime_error if it cannot be started.
-void attention_forward(const AttentionForward& problem, const Device& device);
+void attention_forward(const AttentionForward& problem, const Device& device, void* workspace);
 void attention_backward(const AttentionBackward& problem, const Device& device, void* workspace);
 
 }  // namespace cuda

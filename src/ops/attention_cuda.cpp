@@ -11,6 +11,13 @@
 namespace hkt::ops {
 namespace {
 
+// Not at::empty, which with the deterministic flag fills what it returns: hundreds of megabytes, for nobody.
+template <class Problem>
+at::Tensor workspace_for(const Problem& problem, const kernels::cuda::Device& device, const at::Tensor& like) {
+  const std::int64_t bytes = kernels::cuda::workspace_bytes(problem, device);
+  return at::detail::empty_cuda({bytes}, like.options().dtype(at::kByte));
+}
+
 AttentionOutput attention_cuda(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
                                bool causal, const std::optional<at::Tensor>& lengths, std::optional<double> scale) {
   check_attention_inputs(q, k, v, weights, lengths);
@@ -18,7 +25,9 @@ AttentionOutput attention_cuda(at::TensorList q, at::TensorList k, const at::Ten
   const auto output = empty_attention_output(v);
   if (v.numel() == 0) return output;
   const auto call = forward_call(q, k, v, weights, causal, lengths, scale, output);
-  kernels::cuda::attention_forward(call.problem, current_device());
+  const auto device = current_device();
+  const auto workspace = workspace_for(call.problem, device, v);
+  kernels::cuda::attention_forward(call.problem, device, workspace.data_ptr());
   return output;
 }
 
@@ -36,9 +45,7 @@ AttentionGradients attention_backward_cuda(const at::Tensor& grad_out, at::Tenso
   }
   const auto call = backward_call(grad_out, q, k, v, weights, causal, lengths, scale, {out, lse}, gradients);
   const auto device = current_device();
-  // Not at::empty, which with the deterministic flag fills what it returns: hundreds of megabytes, for nobody.
-  const auto workspace =
-      at::detail::empty_cuda({kernels::cuda::workspace_bytes(call.problem, device)}, v.options().dtype(at::kByte));
+  const auto workspace = workspace_for(call.problem, device, v);
   kernels::cuda::attention_backward(call.problem, device, workspace.data_ptr());
   return gradients;
 }

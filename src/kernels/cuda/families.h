@@ -24,7 +24,8 @@ void backward(const AttentionBackward& problem, const Device& device, void* work
 // bf16 and fp16 on Hopper: equal widths up to 128, addresses and strides that its copy engine can take.
 namespace sm90 {
 bool can_run_forward(const AttentionForward& problem, const Device& device);
-void forward(const AttentionForward& problem, const Device& device);
+std::int64_t workspace_bytes(const AttentionForward& problem, const Device& device);
+void forward(const AttentionForward& problem, const Device& device, void* workspace);
 bool can_run_backward(const AttentionBackward& problem, const Device& device);
 std::int64_t workspace_bytes(const AttentionBackward& problem, const Device& device);
 void backward(const AttentionBackward& problem, const Device& device, void* workspace);

@@ -5,6 +5,31 @@
 
 namespace hkt::kernels::cuda::sm90 {
 
+// ---- what levels from 4 on add to the sums of level 3 ----
+// Weighted scores change hands in shared memory: 8 x 8 of level 4, then 8 x 8 of the others, of which the blocks on the
+// diagonal count: 4 x 4, 2 x 2, 1.
+
+inline constexpr int coarser_deep_bytes = 2 * 8 * 8 * 4;
+
+// Row r, columns 2c and the next of either (r = lane / 4, c = lane % 4).
+__device__ __forceinline__ void store_coarser_deep(std::uint32_t to, int which, float x, float y, int lane) {
+  asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(to + which * 256 + lane / 4 * 32 + lane % 4 * 8), "f"(x), "f"(y)
+               : "memory");
+}
+// What they add to row r + 8h, columns 8n + 2c and the next of level 3.
+__device__ __forceinline__ float coarser_deep_sum(std::uint32_t from, int h, int n, int lane) {
+  const int r = lane / 4, c = lane % 4;
+  const auto load = [&](int place) {
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from + place * 4) : "memory");
+    return x;
+  };
+  return load((4 * h + r / 2) * 8 + 4 * n + c) + load(64 + (2 * h + r / 4) * 8 + 2 * n + c / 2) +
+         load(64 + (4 + h) * 8 + 4 + n) + load(64 + 6 * 8 + 6);
+}
+
+// ---- scores ----
+
 // Before the first step, eight warps: each takes a unit at a time, and has its part of the shared memory at `exchange`. A
 // thread reads 16 bytes of a row at once, the columns 8c to 8c + 7 of 32; products take them for columns 2c, 2c + 1,
 // 2c + 8, 2c + 9 of 16, twice. That is another order of the columns, the same for both operands.

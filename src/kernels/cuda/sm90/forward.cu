@@ -121,8 +121,16 @@ bool can_run_forward(const AttentionForward& problem, const Device& device) {
          problem.batch <= max_items / problem.heads && items(problem) <= max_items && can_map_all(problem);
 }
 
-void forward(const AttentionForward& problem, const Device& device) {
-  const ForwardParameters parameters = make_parameters(problem);
+// Slots for each block of the launch: see forward_deep.h.
+std::int64_t workspace_bytes(const AttentionForward& problem, const Device& device) {
+  if (problem.levels <= 3) return 0;
+  const std::int64_t blocks = std::min<std::int64_t>(items(problem), device.multiprocessors);
+  return blocks * (tile_rows(problem.width) / 128) * ceil_divide<std::int64_t>(problem.length, 128) * deep_tile;
+}
+
+void forward(const AttentionForward& problem, const Device& device, void* workspace) {
+  ForwardParameters parameters = make_parameters(problem);
+  parameters.deep_sums = static_cast<float*>(workspace);
   if (problem.element == Element::bfloat16)
     start_width<bfloat16>(parameters, device);
   else

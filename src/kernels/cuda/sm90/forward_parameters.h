@@ -42,7 +42,11 @@ struct ForwardParameters {
 
   Array deep_q[max_levels - 3];  // levels from 3 on
   Array deep_k[max_levels - 3];
+  float* deep_sums;  // see forward_deep.h
 };
+
+// Bytes of the sums of levels from 3 on, of 128 x 128 scores.
+inline constexpr int deep_tile = 16 * 16 * 4;
 
 // Query rows of an item of work.
 template <int width>

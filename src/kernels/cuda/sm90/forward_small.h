@@ -101,24 +101,8 @@ __device__ __forceinline__ void small_load_queries(const ForwardParameters& p, s
   }
 }
 
-// copy_threads threads: rows of levels from 3 on, of a tile of keys, and with the first one those of the queries.
+// copy_threads threads: keys of levels 1 and 2.
 template <int width, int levels>
-__device__ __forceinline__ void small_copy_deep(const ForwardParameters& p, const Item& item, std::uint32_t shared,
-                                                int key_tile, int thread) {
-  using Layout = SmallLayout<width, levels>;
-  const auto copy = [&](std::uint32_t to, const Array(&arrays)[max_levels - 3], int first) {
-    copy_deep_rows<width>(to, arrays, p, item, first, thread);
-  };
-  copy(shared + Layout::deep_k + key_tile % 2 * (deep_rows * Layout::row), p.deep_k, key_tile * key_rows);
-  if (key_tile == 0) {
-    for (int consumer = 0; consumer < 2; ++consumer)
-      copy(shared + Layout::deep_q + consumer * deep_rows * Layout::row, p.deep_q,
-           item.tile * 256 + consumer_half(p, item, consumer) * 128);
-  }
-}
-
-// copy_threads threads: keys of levels 1 and 2, and the scores of coarser levels, of one consumer for each warp.
-template <class T, int width, int levels>
 __device__ __forceinline__ void small_copy_keys(const ForwardParameters& p, std::uint32_t shared, int thread) {
   using Layout = SmallLayout<width, levels>;
   Ring<Layout::stages> ring;
@@ -126,35 +110,18 @@ __device__ __forceinline__ void small_copy_keys(const ForwardParameters& p, std:
   while (next_item(p, work)) {
     const Item item = read_item(p, work);
     const int tiles = small_key_tiles(p, item);
-    if (Layout::deep && tiles > 0) {
-      small_copy_deep<width, levels>(p, item, shared, 0, thread);
-      commit_copies();
-      wait_copies<0>();
-      named_sync(1, copy_threads);
-    }
     for (int j = 0; j < tiles; ++j) {
       const std::uint32_t stage = shared + Layout::keys + ring.stage * Layout::key_stage;
-      float sums[2][4];
-      if constexpr (Layout::deep)
-        make_deep_sums<T, width>(sums, shared + Layout::deep_q + thread / 32 * deep_rows * Layout::row,
-                                 shared + Layout::deep_k + j % 2 * (deep_rows * Layout::row),
-                                 shared + Layout::deep_exchange + thread / 32 * coarser_deep_bytes, p, item);
       barrier_wait(shared + Layout::empty_k + ring.stage * 8, ring.parity ^ 1);
-      if constexpr (Layout::deep) store_deep_sums(stage + Layout::deep_sums + thread / 32 * deep_tile, sums);
       copy_keys<2, width, width, Layout::key2_places, Layout::summed>(stage + Layout::key2, p.k2, item,
                                                                       j * key_rows / 4, p.rows2, p.width, thread);
       copy_keys<1, width, width, key_rows / 2>(stage + Layout::key1, p.k1, item, j * key_rows / 2, p.rows1, p.width,
                                                thread);
-      if constexpr (Layout::deep) {
-        if (j + 1 < tiles) small_copy_deep<width, levels>(p, item, shared, j + 1, thread);
-      }
       // The ring's other stages hide the latency: the next copies may start as late as these have come.
       commit_copies();
       wait_copies<0>();
       fence_async();
       barrier_arrive(shared + Layout::full_k + ring.stage * 8);
-      // The next tile's rows of levels from 3 on are there, and both warps have done with this one's.
-      if constexpr (Layout::deep) named_sync(1, copy_threads);
       ring.advance();
     }
   }
@@ -181,7 +148,7 @@ __global__ void __launch_bounds__(small_threads, 1) forward_small(const __grid_c
   __syncthreads();
   const int warpgroup = uniform(static_cast<int>(threadIdx.x / 128));
   if (warpgroup == 0) {
-    fewer_registers<Layout::deep ? 40 : 24>();  // with the others' no more than the block started with
+    fewer_registers<24>();
     const int warp = uniform(static_cast<int>(threadIdx.x / 32));
     const bool leader = threadIdx.x % 32 == 0;
     if (warp == 0)
@@ -189,9 +156,9 @@ __global__ void __launch_bounds__(small_threads, 1) forward_small(const __grid_c
     else if (warp == 1)
       small_load_queries<width, levels>(p, shared, leader);
     else if constexpr (levels > 1)
-      small_copy_keys<T, width, levels>(p, shared, threadIdx.x % copy_threads);
+      small_copy_keys<width, levels>(p, shared, threadIdx.x % copy_threads);
   } else {
-    more_registers<Layout::deep ? 232 : 240>();
+    more_registers<240>();
     if constexpr (Layout::summed)
       consume_summed<T, width, levels>(p, shared, warpgroup - 1);
     else

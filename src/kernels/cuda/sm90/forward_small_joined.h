@@ -1,10 +1,9 @@
 // Forward on Hopper for widths up to 64, one of two kinds of consumers: threads join the scores of levels 1 and 2 once
-// for the even and the odd rows, and keep them for the odd ones in registers and shared memory. Also for one level,
-// where both kinds would be the same.
+// for the even and the odd rows, and keep them for the odd ones in registers. Also for one level, where both kinds would
+// be the same.
 //
-// The other kind (forward_small_summed.h) has more products and needs shared memory less. At width 32 and with more
-// than three levels this one is faster. Time over cuDNN's at T = 4k, full / causal: width 32, three levels
-// 0.930 / 0.934, with the other 1.026 / 1.007; width 64, four levels 1.331 / 1.222, with the other 1.408 / 1.297.
+// The other kind (forward_small_summed.h) has more products. At width 32 this one is faster. Time over cuDNN's at T = 4k,
+// full / causal, three levels: 0.930 / 0.934, with the other 1.026 / 1.007.
 #pragma once
 
 #include "forward_small_rows.h"
@@ -27,10 +26,6 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
   const std::uint32_t full_q = shared + Layout::full_q + consumer * 8;
   const std::uint32_t empty_q = shared + Layout::empty_q + consumer * 8;
 
-  const std::uint32_t parked =
-      shared + Layout::coarse - Layout::kept_blocks * Layout::coarse_block + (threadIdx.x - 128) * 16;
-  const std::uint32_t deep_sums = shared + Layout::keys + Layout::deep_sums + consumer * deep_tile +
-                                  threadIdx.x / 32 % 2 * 8 * deep_row + deep_place();
   Ring<Layout::stages> ring;
   for (int parity = 0;; parity ^= 1) {
     barrier_wait(full_q, parity);
@@ -48,40 +43,47 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
       const float c0 = read_coefficient(told, 0);
       const float c1 = levels > 1 ? read_coefficient(told, 1) : 0;
       const float c2 = levels > 1 ? read_coefficient(told, 2) : 0;
-      float even[64], odd[64];           // scores
-      float4 kept[Layout::kept_blocks];  // coarse scores of the tile
-      float level1[32], level2[16];      // of the next tile
-      std::uint32_t low[16], high[16];   // probabilities
+      float even[64], odd[64];          // scores
+      float4 kept[8];                   // coarse scores of the tile
+      float level1[32], level2[16];     // of the next tile
+      std::uint32_t low[16], high[16];  // probabilities
       int limit = no_limit;
 
-      // c1 · s1 + c2 · s2, kept for both the even and the odd rows.
-      const auto keep = [&](int j, float4 joined) {
-        if (j < Layout::kept_blocks)
-          kept[j] = joined;
-        else
-          store_coarse(parked + j * Layout::coarse_block, joined);
-      };
+      const float* next_deep_sums;  // of a tile, in the slot
+      if constexpr (Layout::deep) {
+        // The slot is free: all warps of the consumer have done with the queries of its part before.
+        float* const slot = deep_slot(p, 2 * blockIdx.x + consumer);
+        const auto [item, first_row] = read_part(told);
+        make_deep_sums<T, width, 4, DeepOrder::even_keys_first>(slot, p, item, first_row / 128, tiles);
+        named_sync(1 + consumer, 128);
+        copy_deep(shared + Layout::deep_sums, slot, consumer_thread());
+        next_deep_sums = slot + deep_tile / 4;
+      }
+
       DeepScores deep;
-      const auto join_block = [&](int j) {  // of the tile in the ring's stage
+      std::uint32_t deep_sums;
+      // c1 · s1 + c2 · s2 and what coarser levels add, kept for both the even and the odd rows.
+      const auto join_block = [&](int j) {
         if constexpr (!Layout::deep) return join_levels(level1, level2, c1, c2, j);
-        if (j % 4 == 0) deep = load_deep(deep_sums + ring.stage * Layout::key_stage, j);
+        if (j == 0) {
+          wait_deep();
+          deep_sums = shared + Layout::deep_sums + deep_place(DeepOrder::even_keys_first, consumer_thread());
+        }
+        if (j % 4 == 0) deep = load_deep(deep_sums, j);
         const float add[2] = {deep_of(deep, 0, j), deep_of(deep, 1, j)};
         return join_levels(level1, level2, c1, c2, j, add);
       };
       const auto join = [&] {
         if constexpr (levels > 1) {
 #pragma unroll
-          for (int j = 0; j < 8; ++j) keep(j, join_block(j));
+          for (int j = 0; j < 8; ++j) kept[j] = join_block(j);
         }
-      };
-      const auto coarse_of = [&](int j) {
-        return j < Layout::kept_blocks ? kept[j] : load_coarse(parked + j * Layout::coarse_block);
       };
       // x = c0 · s0 + c1 · s1 + c2 · s2.
       const auto weigh = [&](float (&x)[64], const RowState& rows) {
         if constexpr (levels > 1) {
 #pragma unroll
-          for (int j = 0; j < 8; ++j) add_coarse(x, c0, j, coarse_of(j), rows);
+          for (int j = 0; j < 8; ++j) add_coarse(x, c0, j, kept[j], rows);
         } else {
           multiply(x, c0, rows);
         }
@@ -90,9 +92,8 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
         if constexpr (levels > 1) {
 #pragma unroll
           for (int j = 0; j < 8; ++j) {
-            const float4 joined = join_block(j);
-            add_coarse(even, c0, j, joined, rows_even);
-            keep(j, joined);
+            kept[j] = join_block(j);
+            add_coarse(even, c0, j, kept[j], rows_even);
           }
         } else {
           multiply(even, c0, rows_even);
@@ -135,6 +136,10 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
         ring.advance();
         const std::uint64_t next_key = keys + ring.stage * (Layout::key_stage / 16);
         float factor[2];
+        if constexpr (Layout::deep) {
+          copy_deep(shared + Layout::deep_sums, next_deep_sums, consumer_thread());
+          next_deep_sums += deep_tile / 4;
+        }
 
         forget(odd);
         products_begin();
@@ -144,20 +149,11 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
         barrier_wait(full_v, v_parity);
         pin(even);
         if (raise_reference(even, rows_even, limit, factor)) rescale(out_even, factor);
-        // Two stages are few: the keys are given back early, and the next ones awaited late.
-        constexpr bool early = Layout::stages == 2;
-        if constexpr (!early) barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
-        finish_rows<T>(even, rows_even, low, high, out_even, value, [&] {
-          if constexpr (early) {
-            products_wait<1>();
-            pin(odd);
-            if (every_lane_arrives || lane == 0) barrier_arrive(empty_k);
-            barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
-          }
-        });
+        barrier_wait(shared + Layout::full_k + ring.stage * 8, ring.parity);
+        finish_rows<T>(even, rows_even, low, high, out_even, value);
         products_wait<2>();
         pin(odd);
-        if (!early && (every_lane_arrives || lane == 0)) barrier_arrive(empty_k);
+        if (every_lane_arrives || lane == 0) barrier_arrive(empty_k);
 
         weigh(odd, rows_odd);
         if (raise_reference(odd, rows_odd, limit, factor)) rescale(out_odd, factor);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "forward_common.h"
-#include "forward_deep_small.h"
+#include "forward_deep_sums.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
@@ -10,8 +10,8 @@ template <int width, int levels>
 struct SmallLayout {
   static constexpr bool deep = levels > 3;
   // Which of the two kinds of consumers the kernel has: see forward_small_summed.h and forward_small_joined.h.
-  static constexpr bool summed = width == 64 && levels == 3;
-  static constexpr int stages = deep && width == 64 ? 2 : 3;  // the third one's room is needed for the deep rows
+  static constexpr bool summed = width == 64 && levels > 1;
+  static constexpr int stages = 3;
   static constexpr int row = width * 2;
   static constexpr int block = 64 * row;  // one product's rows of queries
 
@@ -22,25 +22,15 @@ struct SmallLayout {
   static constexpr int keys = q2 + (levels > 1 ? 2 * block : 0);
   static constexpr int key1 = key_rows * row;  // in a stage of keys
   static constexpr int key2 = key1 + key_rows / 2 * row;
-  static constexpr int key2_places = summed ? key_rows / 2 : key_rows / 4;       // summed: each row lies twice
-  static constexpr int deep_sums = levels > 1 ? key2 + key2_places* row : key1;  // one tile for each consumer
-  static constexpr int key_stage = deep_sums + (deep ? 2 * deep_tile : 0);
+  static constexpr int key2_places = summed ? key_rows / 2 : key_rows / 4;  // summed: each row lies twice
+  static constexpr int key_stage = levels > 1 ? key2 + key2_places* row : key1;
 
   static constexpr int values = keys + stages * key_stage;
   static constexpr int value_stage = key_rows * row;
 
-  // Joined coarse scores that a thread keeps here for its odd rows, in blocks of four. The first ones of eight stay in
-  // registers, as many as there is room for. Summed ones are never here.
-  static constexpr int kept_blocks = width == 64 ? 1 : deep ? 6 : 8;
-  static constexpr int coarse = values + stages * value_stage;
-  static constexpr int coarse_block = 2 * 128 * 16;
+  static constexpr int deep_sums = values + stages * value_stage;  // a warp's, of a tile: see forward_deep.h
 
-  static constexpr int deep_q = coarse + (levels > 1 && !summed ? (8 - kept_blocks) * coarse_block : 0);
-  static constexpr int deep_k = deep_q + (deep ? 2 * deep_rows * row : 0);  // after each consumer's queries; two tiles
-
-  static constexpr int deep_exchange = deep_k + (deep ? 2 * deep_rows * row : 0);
-
-  static constexpr int full_q = deep_exchange + (deep ? 2 * coarser_deep_bytes : 0);  // barriers, of 8 bytes
+  static constexpr int full_q = deep_sums + (deep ? 8 * deep_warp : 0);  // barriers, of 8 bytes
   static constexpr int empty_q = full_q + 2 * 8;
   static constexpr int full_k = empty_q + 2 * 8;
   static constexpr int empty_k = full_k + stages * 8;

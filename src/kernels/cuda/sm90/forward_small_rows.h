@@ -7,12 +7,10 @@
 namespace hkt::kernels::cuda::sm90 {
 
 // Exponentials of a block of rows, and the start of their product with the values: two groups of products, of which the
-// first starts when half of the exponentials are done. `between` is called after that. low and high
-// are for the probabilities.
-template <class T, int count, class Between>
+// first starts when half of the exponentials are done. low and high are for the probabilities.
+template <class T, int count>
 __device__ __forceinline__ void finish_rows(float (&x)[64], RowState& rows, std::uint32_t (&low)[16],
-                                            std::uint32_t (&high)[16], float (&out)[count], std::uint64_t value,
-                                            Between between) {
+                                            std::uint32_t (&high)[16], float (&out)[count], std::uint64_t value) {
   constexpr int row = count * 4;  // bytes of a row of values: a thread has half of its columns
   exponentials<0, 8>(x, rows);
   pack_probabilities<T, 0>(x, low);
@@ -21,18 +19,12 @@ __device__ __forceinline__ void finish_rows(float (&x)[64], RowState& rows, std:
   products_begin();
   start_values<T, row>(out, low, value);
   products_commit();
-  between();
   exponentials<8, 16>(x, rows);
   pack_probabilities<T, 8>(x, high);
   pin(high);
   products_begin();
   start_values<T, row>(out, high, value + 4 * row);
   products_commit();
-}
-template <class T, int count>
-__device__ __forceinline__ void finish_rows(float (&x)[64], RowState& rows, std::uint32_t (&low)[16],
-                                            std::uint32_t (&high)[16], float (&out)[count], std::uint64_t value) {
-  finish_rows<T>(x, rows, low, high, out, value, [] {});
 }
 
 // Gives back the `count` tiles of keys that only the other consumer needs. They must have come before: an earlier arrival would

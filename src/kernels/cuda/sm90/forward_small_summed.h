@@ -1,9 +1,9 @@
-// Forward on Hopper for width 64 and two or three levels, one of two kinds of consumers: products sum the scores. The
-// product of level 1 starts from the scores of level 2, whose keys lie twice for that, and the product of the odd rows
-// starts from the sum.
+// Forward on Hopper for width 64 and more than one level, one of two kinds of consumers: products sum the scores. The
+// product of level 2 starts from the sums of coarser levels if there are any, that of level 1 from the scores of level 2,
+// whose keys lie twice for that, and the product of the odd rows from the sum.
 //
-// The other kind (forward_small_joined.h) has fewer products, but its threads exchange scores and keep most coarse ones
-// in shared memory. At width 64 with three levels this one is faster. Time over cuDNN's, full / causal: T = 4k
+// The other kind (forward_small_joined.h) has fewer products, but its threads exchange scores and keep the coarse ones, which
+// at this width had to lie in shared memory. With three levels this one is faster. Time over cuDNN's, full / causal: T = 4k
 // 1.132 / 1.112, with the other 1.246 / 1.135; T = 16k 1.090 / 1.055, with the other 1.250 / 1.088.
 #pragma once
 
@@ -34,6 +34,19 @@ __device__ __forceinline__ void start_from_coarse(float (&x)[64], const float (&
     asm volatile("mul.f32 %0, %1, %2;" : "=f"(x[i]) : "f"(coarse[coarse_element(i)]), "f"(factor));
 }
 
+// x = what levels from 3 on have for the thread's rows r and r + 8 of level 2, whose sums begin at `sums`. With its scores of
+// level 2 a thread has all keys of level 3.
+__device__ __forceinline__ void start_from_deep(float (&x)[32], std::uint32_t sums) {
+  wait_deep();
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {  // two keys of a row
+    const float2 two = sm80::load_floats(sums + i % 2 * (4 * deep_row) + i / 2 * 8);
+    x[2 * i] = two.x;
+    x[2 * i + 1] = two.y;
+  }
+  pin(x);
+}
+
 // x = c0 · s0 + c1 · the coarse scores - the rows' reference.
 __device__ __forceinline__ void add_coarse(float (&x)[64], float c0, const float (&coarse)[32], float c1,
                                            const RowState& rows) {
@@ -45,7 +58,7 @@ __device__ __forceinline__ void add_coarse(float (&x)[64], float c0, const float
 template <class T, int width, int levels>
 __device__ __forceinline__ void consume_summed(const ForwardParameters& p, std::uint32_t shared, int consumer) {
   using Layout = SmallLayout<width, levels>;
-  static_assert(levels == 3);
+  static_assert(levels >= 3);
   constexpr int swizzle = Layout::row;
   const int lane = threadIdx.x % 32;
   const int place = threadIdx.x % 128 / 32 * 16 + lane / 4;
@@ -73,20 +86,39 @@ __device__ __forceinline__ void consume_summed(const ForwardParameters& p, std::
     clear(rows_odd);
 
     if (tiles > 0) {
-      // In the scale of a finer level: coarse = s1 + s2 · c2 / c1, and the odd rows' scores are s0 + coarse · c1 / c0.
+      // In the scale of a finer level: coarse = s1 + (s2 + the sums of coarser levels / c2) · c2 / c1, and the odd rows'
+      // scores are s0 + coarse · c1 / c0.
       const float c0 = away_from_zero(read_coefficient(told, 0));
       const float c1 = away_from_zero(read_coefficient(told, 1));
-      const float c2_to_1 = read_coefficient(told, 2) / c1;
+      const float c2 = Layout::deep ? away_from_zero(read_coefficient(told, 2)) : read_coefficient(told, 2);
+      const float c2_to_1 = c2 / c1;
       const float c1_to_0 = c1 / c0;
       float even[64], odd[64];  // scores
       float coarse[32];
       std::uint32_t low[16], high[16];  // probabilities
       int limit = no_limit;
 
+      const auto copy_deep_sums = [&](int j) {
+        const int thread = consumer_thread();
+        copy_deep(shared + Layout::deep_sums, deep_slot(p, 2 * blockIdx.x + thread / 128) + j * (deep_tile / 4),
+                  thread);
+      };
+      if constexpr (Layout::deep) {
+        // The slot is free: all warps of the consumer have done with the queries of its part before.
+        const auto [item, first_row] = read_part(told);
+        make_deep_sums<T, width, 4, DeepOrder::natural>(deep_slot(p, 2 * blockIdx.x + consumer), p, item,
+                                                        first_row / 128, tiles, 1 / c2);
+        named_sync(1 + consumer, 128);
+        copy_deep_sums(0);
+      }
+
       const auto start_level2 = [&](std::uint64_t key) {
-        forget(coarse);
+        if constexpr (Layout::deep)
+          start_from_deep(coarse, shared + Layout::deep_sums + deep_place(DeepOrder::natural, consumer_thread()));
+        else
+          forget(coarse);
         products_begin();
-        start_scores<T, width, 0, 0>(coarse, q2, key + Layout::key2 / 16);
+        start_scores<T, width, 0, 0>(coarse, q2, key + Layout::key2 / 16, Layout::deep);
         products_commit();
       };
       const auto start_level1 = [&](std::uint64_t key) {
@@ -127,7 +159,7 @@ __device__ __forceinline__ void consume_summed(const ForwardParameters& p, std::
 
       // Here the even rows' scores and the coarse ones of a tile are ready; the step makes those of the next tile.
       // Each product is started where exponentials follow that hide it and registers are free for it.
-      const auto step = [&] {
+      const auto step = [&](int j) {
         const std::uint64_t key = keys + ring.stage * (Layout::key_stage / 16);
         const std::uint64_t value = values + ring.stage * (Layout::value_stage / 16);
         const std::uint32_t empty_k = shared + Layout::empty_k + ring.stage * 8;
@@ -138,6 +170,7 @@ __device__ __forceinline__ void consume_summed(const ForwardParameters& p, std::
         const std::uint64_t next_key = keys + ring.stage * (Layout::key_stage / 16);
         float factor[2];
 
+        if constexpr (Layout::deep) copy_deep_sums(j + 1);
         start_odd(key);
         // Here rather than where the values are used: the compiler would start the products late.
         barrier_wait(full_v, v_parity);
@@ -231,7 +264,7 @@ __device__ __forceinline__ void consume_summed(const ForwardParameters& p, std::
         ring.advance();
       };
 #pragma unroll 1
-      for (int j = 0; j + 1 < tiles; ++j) step();
+      for (int j = 0; j + 1 < tiles; ++j) step(j);
       finish();
     } else if (every_lane_arrives || lane == 0) {
       barrier_arrive(empty_q);

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "forward_common.h"
-#include "forward_deep_wide.h"
+#include "forward_deep_sums.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
@@ -41,11 +41,14 @@ struct WideLayout {
   static constexpr int empty_coarse_keys = full_coarse_keys + 8;
   static constexpr int full_coarse = empty_coarse_keys + 8;
   static constexpr int empty_coarse = full_coarse + 8;
-  static constexpr int end = empty_coarse + 8;
-  static constexpr int deep = (end + 15) / 16 * 16;                                 // sums of levels from 3 on
-  static constexpr int bytes = (levels > 3 ? deep + wide_deep_bytes : end) + 1024;  // the start is rounded up
+  static constexpr int bytes = empty_coarse + 8 + 1024;  // the start is rounded up
   static_assert(bytes <= 227 * 1024);
 };
+
+// With levels from 3 on, consumers arrive here when an item's sums are made. The slot is free again when they have the coarse
+// scores of its last tile: the coarse warpgroup has then read all sums.
+inline constexpr int deep_barrier = 1;
+inline constexpr int deep_threads = 2 * 128 + 128;
 
 // One warp: keys of level 0, and values.
 template <int levels>
@@ -169,6 +172,10 @@ __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uin
   const std::uint64_t key1 = descriptor<128>(shared + Layout::key1);
   const std::uint64_t key2 = descriptor<128>(shared + Layout::key2);
   const std::uint32_t coarse = shared + Layout::coarse + threadIdx.x % 128 * 16;
+  const float* first_deep_sums;  // the thread's, of the first tile
+  if constexpr (deep)
+    first_deep_sums =
+        deep_slot(p, blockIdx.x) + deep_place(DeepOrder::even_keys_first, warp % 2 * 32 + threadIdx.x % 32) / 4;
   int q_parity = 0;
   int parity = 0;
   Work work;
@@ -178,8 +185,7 @@ __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uin
     if (tiles == 0) continue;
     const float c1 = coefficient(p, item, 1);
     const float c2 = coefficient(p, item, 2);
-    WideDeepRows deep_rows;
-    if constexpr (deep) deep_rows = wide_deep_rows(p, item, warp);
+    DeepScores deep_sums[2];  // of the next tile to be joined
     barrier_wait(shared + Layout::full_coarse_q, q_parity);
     q_parity ^= 1;
 #pragma unroll 1
@@ -187,9 +193,6 @@ __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uin
       // One after the other: together they would need more registers than the consumers can spare.
       std::uint32_t q2[32];
       float level1[32], level2[16];
-      if constexpr (deep) {  // while the keys of levels 1 and 2 are on their way
-        make_wide_deep_sums<T>(shared + Layout::deep, deep_rows, p, j, tiles, warp);
-      }
       barrier_wait(shared + Layout::full_coarse_keys, parity);
       load_queries_2(shared + Layout::q2, q2);
       forget(level2);
@@ -205,6 +208,12 @@ __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uin
       products_begin();
       start_scores<T, 128, Layout::block, Layout::key_tile / 2>(level1, q1, key1);
       products_commit();
+      if constexpr (deep) {
+        if (j == 0) {
+          named_sync(deep_barrier, deep_threads);
+          read_deep(deep_sums, first_deep_sums);
+        }
+      }
       products_wait<0>();
       pin(level1);
       pin(level2);
@@ -214,11 +223,9 @@ __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uin
       }
       barrier_wait(shared + Layout::empty_coarse, parity ^ 1);
       if constexpr (deep) {
-        const std::uint32_t warp_sums = shared + Layout::deep + warp % 2 * (8 * deep_row) + deep_place();
-        const DeepScores scores[2] = {load_deep(warp_sums, 0), load_deep(warp_sums, 4)};
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-          const float add[2] = {deep_of(scores[i / 4], 0, i), deep_of(scores[i / 4], 1, i)};
+          const float add[2] = {deep_of(deep_sums[i / 4], 0, i), deep_of(deep_sums[i / 4], 1, i)};
           store_coarse(coarse + i * Layout::coarse_block, join_levels(level1, level2, c1, c2, i, add));
         }
       } else {
@@ -228,6 +235,9 @@ __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uin
       }
       __syncwarp();
       if (every_lane_arrives || leader) barrier_arrive(shared + Layout::full_coarse);
+      if constexpr (deep) {
+        if (j + 1 < tiles) read_deep(deep_sums, first_deep_sums + (j + 1) * (deep_tile / 4));
+      }
       parity ^= 1;
     }
   }
@@ -253,6 +263,12 @@ __device__ __forceinline__ void wide_consume(const ForwardParameters& p, std::ui
   while (next_item(p, work)) {
     const Item item = read_item(p, work);
     const int tiles = uniform(key_tiles(p, item, item.tile * 128));
+    if constexpr (levels > 3) {
+      if (tiles > 0) {
+        make_deep_sums<T, 128, 8, DeepOrder::even_keys_first>(deep_slot(p, blockIdx.x), p, item, item.tile, tiles);
+        named_arrive(deep_barrier, deep_threads);
+      }
+    }
     float out[64];
     RowState rows;
 #pragma unroll
