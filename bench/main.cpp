@@ -5,6 +5,7 @@
 #include <torch/utils.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 
@@ -13,13 +14,14 @@
 
 namespace {
 
-// What was typed, with the variables that limit the instruction sets of torch and its libraries.
+// What was typed, without the program's folder, with the variables that limit the instruction sets of torch and its libraries.
 std::string command_line(int count, char** arguments) {
   std::string line;
   for (const char* variable :
        {"ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "HKT_CUDA_CAPABILITY"})
     if (const char* value = std::getenv(variable)) line += std::string(variable) + "=" + value + " ";
-  for (int i = 0; i < count; ++i) line += std::string(i > 0 ? " " : "") + arguments[i];
+  line += std::filesystem::path(arguments[0]).filename().string();
+  for (int i = 1; i < count; ++i) line += std::string(" ") + arguments[i];
   return line;
 }
 
