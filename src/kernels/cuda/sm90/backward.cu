@@ -124,7 +124,7 @@ void start_backward(const BackwardParameters& parameters, const Device& device) 
 
 bool can_map_all(const AttentionBackward& problem) {
   const auto can = [&](const Array& array) { return can_map(problem.element, array); };
-  bool all = can(problem.v) && can(problem.grad_out) && can(problem.grad_v);
+  bool all = can(problem.v) && can(problem.out) && can(problem.grad_out) && can(problem.grad_v);
   for (int level = 0; level < problem.levels; ++level)
     all = all && can(problem.q[level]) && can(problem.k[level]) && can(problem.grad_q[level]) &&
           can(problem.grad_k[level]);
@@ -187,7 +187,7 @@ void backward(const AttentionBackward& problem, const Device& device, void* work
   p.causal = problem.causal;
   p.group = 1;
   p.groups = p.batch * p.heads;
-  // A fixed order of additions: see turn() in backward.h.
+  // A fixed order of additions: see turn() in backward_turns.h.
   if (problem.causal && !device.deterministic) {
     const HeadGroups groups = causal_groups(problem, t.key_tiles, device.multiprocessors);
     p.group = groups.size;

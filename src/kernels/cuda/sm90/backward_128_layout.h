@@ -55,9 +55,9 @@ struct BackwardWideLayout {
   static constexpr int empty_fine = empty_grad_out + stages * 8;
   static constexpr int full_second_sums = empty_fine + 8;
   static constexpr int read_fine = full_second_sums + stages * 8;
-  static constexpr int deep_slot = read_fine + 8;     // its number
-  static constexpr int bytes = deep_slot + 8 + 1024;  // the start is rounded up
-  static_assert(bytes <= 227 * 1024);
+  static constexpr int deep_slot = read_fine + 8;                // its number
+  static constexpr int bytes = deep_slot + 8 + 1024;             // the start is rounded up
+  static_assert(bytes <= 227 * 1024 && 2 * bytes > 227 * 1024);  // one block for a multiprocessor: see backward_deep.h
 };
 
 template <bool coarse, bool deep>

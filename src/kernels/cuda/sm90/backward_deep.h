@@ -25,7 +25,7 @@ inline constexpr int deep_tile_size = 16 * 8;
 __device__ __forceinline__ int deep_place(int k, int q) { return k * 8 + q % 4 * 2 + q / 4; }
 
 // One thread: finds a slot that no running block has. There is one for each multiprocessor, or for each block if these
-// are fewer, and no multiprocessor runs two blocks: each takes all of its registers. So one is free.
+// are fewer, and no multiprocessor runs two blocks: each takes more than half of its shared memory. So one is free.
 __device__ __forceinline__ int claim_deep_slot(const BackwardParameters& p) {
   unsigned processor;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(processor));

@@ -44,18 +44,6 @@ __device__ __forceinline__ void load_rows(float (&values)[16], std::uint32_t fro
   }
 }
 
-// What is added to the score: coarse - lse.
-__device__ __forceinline__ void add_coarse_scores(float (&shift)[16], std::uint32_t from) {
-  float coarse[8];
-  load_4(coarse, from);
-  load_4(coarse + 4, from + 512);
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    const int v = i / 8, e = i / 4 % 2, a = i % 4;
-    shift[i] = coarse[4 * (a / 2) + 2 * v + e] - shift[i];
-  }
-}
-
 // Which queries see a thread's two keys: those from `first` on, counted from the thread's first query.
 struct Sight {
   int first[2];
@@ -66,27 +54,6 @@ __device__ __forceinline__ Sight sight(const BackwardWork& work, bool causal, in
 #pragma unroll
   for (int h = 0; h < 2; ++h) result.first[h] = (key + h >= work.length ? 1 << 30 : causal ? key + h : 0) - first_query;
   return result;
-}
-
-// Probabilities from the scores of level 0, in place and packed.
-template <class T, bool masked>
-__device__ __forceinline__ void probabilities(float (&scores)[32], std::uint32_t (&packed)[16],
-                                              const float (&shift)[16], float c0, const Sight& sight) {
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    const int a = j / 2, v = j % 2;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        float& x = scores[4 * j + 2 * h + e];
-        x = fmaf(x, c0, shift[8 * v + 4 * e + a]);
-        if (masked && 32 * v + 4 * e + a < sight.first[h]) x = -INFINITY;
-        x = exp2_fast(x);
-      }
-      packed[2 * j + h] = pack<T>(scores[4 * j + 2 * h], scores[4 * j + 2 * h + 1]);
-    }
-  }
 }
 
 // Where a lane stores gradients of scores: rows of 64 queries (128 bytes), of pairs of keys and 32 pairs of queries

@@ -125,7 +125,7 @@ bool can_run_forward(const AttentionForward& problem, const Device& device) {
 std::int64_t workspace_bytes(const AttentionForward& problem, const Device& device) {
   if (problem.levels <= 3) return 0;
   const std::int64_t blocks = std::min<std::int64_t>(items(problem), device.multiprocessors);
-  return blocks * (tile_rows(problem.width) / 128) * ceil_divide<std::int64_t>(problem.length, 128) * deep_tile;
+  return blocks * (tile_rows(problem.width) / 128) * ceil_divide<std::int64_t>(problem.length, 128) * deep_tile_bytes;
 }
 
 void forward(const AttentionForward& problem, const Device& device, void* workspace) {

@@ -15,8 +15,8 @@ namespace hkt::kernels::cuda::sm90 {
 // 2j + c % 2 for the level-1 blocks j: the even keys come first, so that four are neighbours. Where products sum them, each
 // needs all keys.
 
-inline constexpr int deep_row = 16 * 4;
-static_assert(deep_tile == 16 * deep_row);
+inline constexpr int deep_row_bytes = 16 * 4;
+static_assert(deep_tile_bytes == 16 * deep_row_bytes);
 
 enum class DeepOrder : std::uint8_t { even_keys_first, natural };
 __device__ __forceinline__ int deep_column(DeepOrder order, int key) {
@@ -25,13 +25,14 @@ __device__ __forceinline__ int deep_column(DeepOrder order, int key) {
 
 // A slot for each 128 queries that a block works on at a time: nobody else uses it.
 __device__ __forceinline__ float* deep_slot(const ForwardParameters& p, int slot) {
-  return p.deep_sums + static_cast<std::int64_t>(slot) * ((p.length + 127) / 128) * (deep_tile / 4);
+  return p.deep_sums + static_cast<std::int64_t>(slot) * ((p.length + 127) / 128) * (deep_tile_bytes / 4);
 }
 
 // A warp's sums are those of eight queries. Where a thread's begin, if the warps' lie one after another.
-inline constexpr int deep_warp = 8 * deep_row;
+inline constexpr int deep_warp_bytes = 8 * deep_row_bytes;
 __device__ __forceinline__ int deep_place(DeepOrder order, int thread) {
-  return thread / 32 * deep_warp + thread % 32 / 8 * deep_row + (order == DeepOrder::natural ? 0 : thread % 2 * 32);
+  return thread / 32 * deep_warp_bytes + thread % 32 / 8 * deep_row_bytes +
+         (order == DeepOrder::natural ? 0 : thread % 2 * 32);
 }
 
 // Of the thread's rows r and r + 8, for blocks j to j + 3.
@@ -50,7 +51,7 @@ __device__ __forceinline__ void read_deep(DeepScores (&sums)[2], const float* fr
     float4& to = sums[i / 2].rows[i % 2];
     asm volatile("ld.global.v4.f32 {%0,%1,%2,%3}, [%4];"
                  : "=f"(to.x), "=f"(to.y), "=f"(to.z), "=f"(to.w)
-                 : "l"(from + i / 2 * 4 + i % 2 * deep_row)
+                 : "l"(from + i / 2 * 4 + i % 2 * (4 * deep_row_bytes / 4))
                  : "memory");
   }
 }
@@ -73,7 +74,7 @@ __device__ __forceinline__ void wait_deep() {
   __syncwarp();
 }
 __device__ __forceinline__ DeepScores load_deep(std::uint32_t from, int j) {
-  return {{load_coarse(from + j * 4), load_coarse(from + 4 * deep_row + j * 4)}};
+  return {{load_coarse(from + j * 4), load_coarse(from + 4 * deep_row_bytes + j * 4)}};
 }
 
 }  // namespace hkt::kernels::cuda::sm90

@@ -105,7 +105,8 @@ __device__ __forceinline__ void make_deep_sums(float* slot, const ForwardParamet
 
   const float c3 = factor * coefficient(p, item, 3), c4 = factor * coefficient(p, item, 4);
   const float c5 = factor * coefficient(p, item, deep_level(24 + r));  // or of a coarser one
-  float* to = slot + warp / 2 * (deep_tile / 4) + r * (deep_row / 4) + deep_column(order, warp % 2 * 8 + 2 * c);
+  float* to =
+      slot + warp / 2 * (deep_tile_bytes / 4) + r * (deep_row_bytes / 4) + deep_column(order, warp % 2 * 8 + 2 * c);
   const auto make = [&](const uint4(&unit_keys)[2][parts]) {
     float products[2][2][4];  // two chains of products are shorter than one
 #pragma unroll
@@ -127,10 +128,10 @@ __device__ __forceinline__ void make_deep_sums(float* slot, const ForwardParamet
       const float add = __shfl_sync(~0u, level4, (4 * h + r / 2) * 4 + c);
 #pragma unroll
       for (int e = 0; e < 2; ++e)
-        to[h * (8 * deep_row / 4) + deep_column(order, e)] =
+        to[h * (8 * deep_row_bytes / 4) + deep_column(order, e)] =
             fmaf(c3, products[0][0][2 * h + e] + products[0][1][2 * h + e], add);
     }
-    to += warps / 2 * (deep_tile / 4);
+    to += warps / 2 * (deep_tile_bytes / 4);
   };
 #pragma unroll 1
   for (int unit = warp; unit < units; unit += 2 * warps) {

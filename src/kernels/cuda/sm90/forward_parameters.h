@@ -46,7 +46,7 @@ struct ForwardParameters {
 };
 
 // Bytes of the sums of levels from 3 on, of 128 x 128 scores.
-inline constexpr int deep_tile = 16 * 16 * 4;
+inline constexpr int deep_tile_bytes = 16 * 16 * 4;
 
 // Query rows of an item of work.
 template <int width>

@@ -57,7 +57,7 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
         make_deep_sums<T, width, 4, DeepOrder::even_keys_first>(slot, p, item, first_row / 128, tiles);
         named_sync(1 + consumer, 128);
         copy_deep(shared + Layout::deep_sums, slot, consumer_thread());
-        next_deep_sums = slot + deep_tile / 4;
+        next_deep_sums = slot + deep_tile_bytes / 4;
       }
 
       DeepScores deep;
@@ -79,7 +79,7 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
           for (int j = 0; j < 8; ++j) kept[j] = join_block(j);
         }
       };
-      // x = c0 · s0 + c1 · s1 + c2 · s2.
+      // x = c0 · s0 + the coarse scores.
       const auto weigh = [&](float (&x)[64], const RowState& rows) {
         if constexpr (levels > 1) {
 #pragma unroll
@@ -138,7 +138,7 @@ __device__ __forceinline__ void consume_joined(const ForwardParameters& p, std::
         float factor[2];
         if constexpr (Layout::deep) {
           copy_deep(shared + Layout::deep_sums, next_deep_sums, consumer_thread());
-          next_deep_sums += deep_tile / 4;
+          next_deep_sums += deep_tile_bytes / 4;
         }
 
         forget(odd);

@@ -30,7 +30,7 @@ struct SmallLayout {
 
   static constexpr int deep_sums = values + stages * value_stage;  // a warp's, of a tile: see forward_deep.h
 
-  static constexpr int full_q = deep_sums + (deep ? 8 * deep_warp : 0);  // barriers, of 8 bytes
+  static constexpr int full_q = deep_sums + (deep ? 8 * deep_warp_bytes : 0);  // barriers, of 8 bytes
   static constexpr int empty_q = full_q + 2 * 8;
   static constexpr int full_k = empty_q + 2 * 8;
   static constexpr int empty_k = full_k + stages * 8;

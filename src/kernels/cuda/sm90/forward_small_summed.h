@@ -40,7 +40,7 @@ __device__ __forceinline__ void start_from_deep(float (&x)[32], std::uint32_t su
   wait_deep();
 #pragma unroll
   for (int i = 0; i < 16; ++i) {  // two keys of a row
-    const float2 two = sm80::load_floats(sums + i % 2 * (4 * deep_row) + i / 2 * 8);
+    const float2 two = sm80::load_floats(sums + i % 2 * (4 * deep_row_bytes) + i / 2 * 8);
     x[2 * i] = two.x;
     x[2 * i + 1] = two.y;
   }
@@ -100,7 +100,7 @@ __device__ __forceinline__ void consume_summed(const ForwardParameters& p, std::
 
       const auto copy_deep_sums = [&](int j) {
         const int thread = consumer_thread();
-        copy_deep(shared + Layout::deep_sums, deep_slot(p, 2 * blockIdx.x + thread / 128) + j * (deep_tile / 4),
+        copy_deep(shared + Layout::deep_sums, deep_slot(p, 2 * blockIdx.x + thread / 128) + j * (deep_tile_bytes / 4),
                   thread);
       };
       if constexpr (Layout::deep) {

@@ -236,7 +236,7 @@ __device__ __forceinline__ void wide_coarse(const ForwardParameters& p, std::uin
       __syncwarp();
       if (every_lane_arrives || leader) barrier_arrive(shared + Layout::full_coarse);
       if constexpr (deep) {
-        if (j + 1 < tiles) read_deep(deep_sums, first_deep_sums + (j + 1) * (deep_tile / 4));
+        if (j + 1 < tiles) read_deep(deep_sums, first_deep_sums + (j + 1) * (deep_tile_bytes / 4));
       }
       parity ^= 1;
     }

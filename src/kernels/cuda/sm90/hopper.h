@@ -73,13 +73,6 @@ __device__ __forceinline__ void load_tile(std::uint32_t to, const CUtensorMap& m
       "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
       : "memory");
 }
-// The other way; what lies outside is not written.
-__device__ __forceinline__ void store_tile(const CUtensorMap& map, std::uint32_t from, int column, int row, int head,
-                                           int batch) {
-  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2,%3,%4,%5}], [%1];" ::"l"(&map),
-               "r"(from), "r"(column), "r"(row), "r"(head), "r"(batch)
-               : "memory");
-}
 __device__ __forceinline__ void load_bytes(std::uint32_t to, const void* from, int bytes, std::uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(from), "r"(bytes), "r"(barrier)
