@@ -80,7 +80,7 @@ std::string last_event(const Run& run) {
 
 bool Run::trained() const { return last_event(*this) == "end"; }
 
-bool Run::diverged() const { return last_event(*this) == "diverged"; }
+bool Run::diverged() const { return !scores && last_event(*this) == "diverged"; }
 
 // Of another split or an earlier epoch, or damaged: it is scored again.
 bool Run::scored() const {
@@ -106,7 +106,7 @@ double Run::best_validation() const {
 }
 
 Run::Stage Run::next() const {
-  if (!scores && diverged()) return Stage::done;
+  if (diverged()) return Stage::done;
   if (!trained()) return Stage::train;
   if (scores && !scored()) return Stage::eval;
   return examines && !examined() ? Stage::theory : Stage::done;
@@ -172,7 +172,7 @@ void RunPool::advance(std::vector<Active>& active) {
   for (auto& one : active) {
     const auto code = one.child->ended();
     if (!code) continue;
-    if (*code != 0 && one.run->next() != Run::Stage::done) {
+    if (*code != 0 && !one.run->diverged()) {
       throw std::runtime_error(one.run->name + " ended with exit code " + std::to_string(*code) + ": " +
                                last_line(log_file(*one.run)));
     }

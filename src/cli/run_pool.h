@@ -24,7 +24,7 @@ struct Run {
 
   train::RunDirectory directory() const { return {folder}; }
   bool trained() const;
-  bool diverged() const;  // its loss or gradient was not finite at last
+  bool diverged() const;  // one only to choose from, whose loss or gradient was not finite at last
   bool scored() const;
   bool examined() const;
   double best_validation() const;  // accuracy, of a trained one
