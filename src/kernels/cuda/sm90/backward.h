@@ -81,7 +81,6 @@ struct BackwardWork {
   int first;     // tile of queries
   int steps;     // and how many there are; 0 if the keys are padding
   int rotation;  // where to start among them: blocks should not add to the same sums at the same time
-  int active;    // tiles of keys that are not padding
 
   __device__ __forceinline__ int query_tile(int step) const {
     const int turned = step + rotation;
@@ -116,7 +115,6 @@ __device__ __forceinline__ BackwardWork backward_work(const BackwardParameters& 
   work.first = p.causal ? work.key_tile * (backward_keys / backward_queries) : 0;
   work.steps = work.key_tile * backward_keys < work.length ? tiles - work.first : 0;
   work.rotation = p.rotate && work.steps > 0 ? 2 * work.key_tile % work.steps : 0;
-  work.active = (work.length + backward_keys - 1) / backward_keys;
   return work;
 }
 

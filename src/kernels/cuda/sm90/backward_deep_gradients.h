@@ -161,6 +161,8 @@ struct DeepKeyGradients {
   }
 };
 
+inline constexpr int deep_turns_together = 8;
+
 // A warpgroup: sums for the gradients of queries.
 template <class T, int width>
 struct DeepQuerySums {
@@ -173,50 +175,60 @@ struct DeepQuerySums {
   }
   __device__ __forceinline__ void add(const BackwardParameters& p, const BackwardWork& work, std::uint32_t gradients,
                                       int first, int count, int warp, int lane) const {
-    constexpr int warps = width / 32, columns = width < 64 ? width : 64;
-    constexpr int size = query_sums_size(columns, true, true);
+    constexpr int warps = width / 32;
     const bool ordered = p.turns != nullptr;
     const DeepUnits units = deep_units(p, work);
-    const int r = lane / 4, column = 32 * (warp % warps) + lane % 4 * 8;
-    // Without an order the warps of a narrow head share the units. With one, each warp has turns of its own.
+    const int column = 32 * (warp % warps) + lane % 4 * 8;
+    // Without an order the warps of a narrow head share the units. With one, each warp has turns of its own, and takes
+    // those of several units together, because to pass a turn is to wait until all additions have come.
     if (ordered && warp >= warps) return;
+    const int together = ordered ? deep_turns_together : 1;
+    const int step = ordered ? together : 4 / warps;
 #pragma unroll 1
-    for (int i = ordered ? 0 : warp / warps; i < count; i += ordered ? 1 : 4 / warps) {
+    for (int i = ordered ? 0 : warp / warps; i < count; i += step) {
       __syncwarp();
-      const int unit = units[first + i];
-      int* const turns = p.deep_turns + (static_cast<std::int64_t>(work.sequence) * p.key_tiles + unit) * 4 + warp;
-      if (ordered) {
-        if (lane == 0) wait_turn(turns, turn(p, work, 2 * unit));
-        __syncwarp();
-      }
-      float* const to = p.query_sums +
-                        ((static_cast<std::int64_t>(work.sequence) * p.query_tiles + 2 * unit) * (width / columns) +
-                         column / columns) *
-                            size +
-                        112 * columns + column % columns;
-      constexpr int next_tile = width / columns * size;
-#pragma unroll
-      for (int block = 0; block < 2; ++block) {
-        if (block == 1 && p.levels <= 4) break;
-        std::uint32_t a[4];
-        sm80::load_transposed(a, gradients + i * deep_unit_bytes + block * (16 * 32) + (lane / 16 * 8 + lane % 8) * 32 +
-                                     lane / 8 % 2 * 16);
-        float sums[4][4];
-        multiply_deep<T>(sums, a, keys[block], true);
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const int place = 16 * block + 8 * h + r;
-          const int level = block == 0 ? 3 : deep_level(place);
-          if (level >= p.levels) continue;
-          const int row = place - first_deep_row(16, level);
-          const int in_tile = level == 7 ? 1 : backward_queries >> level;  // the even tile has the row of level 7
-          add_deep_row(to + row / in_tile * next_tile + (first_deep_row(8, level) + row % in_tile) * columns, sums, h);
-        }
-      }
+      const int end = min(i + together, count);
+      const int own = units[first + min(i + lane, end - 1)];  // whose turn the lane awaits
+      int* const turns = p.deep_turns + (static_cast<std::int64_t>(work.sequence) * p.key_tiles + own) * 4 + warp;
+      const bool awaits = ordered && i + lane < end;
+      if (awaits) wait_turn(turns, turn(p, work, 2 * own));
+      __syncwarp();
+#pragma unroll 1
+      for (int j = i; j < end; ++j) add_unit(p, work, gradients + j * deep_unit_bytes, units[first + j], column, lane);
       if (ordered) {
         asm volatile("fence.acq_rel.gpu;" ::: "memory");
         __syncwarp();
-        if (lane == 0) pass_turn(turns);
+        if (awaits) pass_turn(turns);
+      }
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void add_unit(const BackwardParameters& p, const BackwardWork& work,
+                                           std::uint32_t gradients, int unit, int column, int lane) const {
+    constexpr int columns = width < 64 ? width : 64;
+    constexpr int size = query_sums_size(columns, true, true);
+    constexpr int next_tile = width / columns * size;
+    float* const to =
+        p.query_sums +
+        ((static_cast<std::int64_t>(work.sequence) * p.query_tiles + 2 * unit) * (width / columns) + column / columns) *
+            size +
+        112 * columns + column % columns;
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      if (block == 1 && p.levels <= 4) break;
+      std::uint32_t a[4];
+      sm80::load_transposed(a, gradients + block * (16 * 32) + (lane / 16 * 8 + lane % 8) * 32 + lane / 8 % 2 * 16);
+      float sums[4][4];
+      multiply_deep<T>(sums, a, keys[block], true);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int place = 16 * block + 8 * h + lane / 4;
+        const int level = block == 0 ? 3 : deep_level(place);
+        if (level >= p.levels) continue;
+        const int row = place - first_deep_row(16, level);
+        const int in_tile = level == 7 ? 1 : backward_queries >> level;  // the even tile has the row of level 7
+        add_deep_row(to + row / in_tile * next_tile + (first_deep_row(8, level) + row % in_tile) * columns, sums, h);
       }
     }
   }

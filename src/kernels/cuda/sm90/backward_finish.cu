@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(finish_threads) query_gradients(const __grid_c
 #pragma unroll
   for (int level = 0; level < levels; ++level) {
     if (level >= p.levels) break;
-    if (level == 7 && work.tile % 2 != 0) break;
+    if (level == 7 && work.tile % 2 != 0) break;  // two tiles share a row, whose sums are the even one's
     const int rows = (p.length + (1 << level) - 1) >> level;
     const int places = level == 7 ? 1 : backward_queries >> level;
     const float factor = weight(p, work, level);
@@ -140,11 +140,6 @@ __global__ void __launch_bounds__(finish_threads) query_gradients(const __grid_c
         read_column<columns>(values, sums, (level == 1 ? 64 : 96) * columns, place, chunk);
       else
         read_natural(values, sums, (112 + first_deep_row(8, level) + place) * columns + chunk * 8);
-      if (level == 7) {  // two tiles of queries share a row: the even one takes the sums of both
-        const float* next = p.sums + (work.place + p.panels) * size + (112 + 15) * columns + chunk * 8;
-#pragma unroll
-        for (int k = 0; k < 8; ++k) values[k] += next[k];
-      }
       write_chunk(chunk_of<T>(p.gradients[level], work, row, column), values, factor);
       products[level] += dot(chunk_of<const T>(p.inputs[level], work, row, column), values);
     }

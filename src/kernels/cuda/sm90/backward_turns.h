@@ -1,8 +1,7 @@
 // Backward on Hopper: sums in a fixed order. The blocks of a head add to a tile of queries by turns.
 //
-// The order is that in which they come if they start together, so that none has to wait: with a causal mask the last
-// keys that see the tile are first, and every block waits for blocks that were started before it; with rotation the
-// blocks that began there are first, which needs all blocks of a head to run side by side; else the first keys.
+// The order is that in which they come: with a causal mask the last keys that see the tile are first, else the first
+// keys. So every block waits for blocks that were started before it alone, and the first one never has to.
 #pragma once
 
 #include "backward.h"
@@ -10,10 +9,7 @@
 namespace hkt::kernels::cuda::sm90 {
 
 __device__ __forceinline__ int turn(const BackwardParameters& p, const BackwardWork& work, int tile) {
-  const int before = tile / (backward_keys / backward_queries) - work.key_tile;
-  if (p.causal) return before;
-  if (p.rotate) return before < 0 ? before + work.active : before;
-  return work.key_tile;
+  return p.causal ? tile / (backward_keys / backward_queries) - work.key_tile : work.key_tile;
 }
 
 __device__ __forceinline__ int* turn_of(const BackwardParameters& p, const BackwardWork& work, int tile, int which) {
