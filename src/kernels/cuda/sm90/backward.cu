@@ -35,8 +35,10 @@ Tiling tiling(const AttentionBackward& problem) {
   return t;
 }
 
-// Blocks that can run at the same time, each with its memory for levels from 3 on: see backward_deep.h.
+// Some kernels leave things in a slot of memory that a running block has for itself: see backward_deep.h.
+bool leaves_coarse_gradients(const Tiling& t) { return t.coarse && t.panels == 2; }
 std::int64_t deep_slots(const Tiling& t, const Device& device) {
+  if (!t.deep && !leaves_coarse_gradients(t)) return 0;
   return std::min<std::int64_t>(device.multiprocessors, t.sequences * t.key_tiles);
 }
 
@@ -50,7 +52,7 @@ HeadGroups head_groups(const AttentionBackward& problem, const Tiling& t, const 
 
 // Where things lie in the workspace, in bytes. From `zeros` on it must be zero at the start.
 struct WorkspaceLayout {
-  std::int64_t lse, delta, partials, key_sums, deep_sums, query_sums, turns, deep_taken, deep_turns, zeros, end;
+  std::int64_t lse, delta, partials, coarse_gradients, deep_sums, query_sums, turns, deep_taken, deep_turns, zeros, end;
 };
 
 WorkspaceLayout workspace_layout(const AttentionBackward& problem, const Device& device) {
@@ -65,12 +67,13 @@ WorkspaceLayout workspace_layout(const AttentionBackward& problem, const Device&
   layout.lse = place(t.sequences * padded_length(problem.length));
   layout.delta = place(t.sequences * padded_length(problem.length));
   layout.partials = place(t.sequences * t.query_tiles * t.panels * problem.levels);
-  layout.key_sums = place(t.panels == 2 && t.coarse ? t.sequences * t.key_tiles * t.panels * key_sums_size : 0);
+  layout.coarse_gradients =
+      place(leaves_coarse_gradients(t) ? deep_slots(t, device) * t.query_tiles * (coarse_gradients_bytes / 4) : 0);
   layout.deep_sums = place(t.deep ? deep_slots(t, device) * t.query_tiles * deep_tile_size : 0);
   layout.query_sums = place(t.sequences * t.query_tiles * t.panels * query_sums_size(t.columns, t.coarse, t.deep));
   layout.zeros = layout.query_sums;
   layout.turns = place(device.deterministic ? t.sequences * t.query_tiles * 2 : 0);
-  layout.deep_taken = place(t.deep ? deep_slots(t, device) : 0);
+  layout.deep_taken = place(deep_slots(t, device));
   layout.deep_turns = place(t.deep && device.deterministic ? t.sequences * t.key_tiles * 4 : 0);
   layout.end = end;
   return layout;
@@ -170,7 +173,7 @@ void backward(const AttentionBackward& problem, const Device& device, void* work
   p.lse = lse;
   p.delta = delta;
   p.query_sums = reinterpret_cast<float*>(memory + layout.query_sums);
-  p.key_sums = reinterpret_cast<float*>(memory + layout.key_sums);
+  p.coarse_gradients = reinterpret_cast<std::uint8_t*>(memory + layout.coarse_gradients);
   p.turns = device.deterministic ? reinterpret_cast<int*>(memory + layout.turns) : nullptr;
   p.deep_sums = reinterpret_cast<float*>(memory + layout.deep_sums);
   p.deep_taken = reinterpret_cast<int*>(memory + layout.deep_taken);
@@ -208,9 +211,8 @@ void backward(const AttentionBackward& problem, const Device& device, void* work
   else
     start_backward<float16>(p, device);
 
-  const BackwardSums sums = {p.query_sums, p.key_sums, t.columns, t.panels, p.query_tiles, p.key_tiles};
+  const BackwardSums sums = {p.query_sums, t.columns, t.panels, p.query_tiles};
   finish_queries(problem, device, sums, partials);
-  if (t.panels == 2 && t.coarse) finish_keys(problem, device, sums);
   sum_weight_gradient(problem, device, partials, static_cast<int>(t.query_tiles * t.panels));
 }
 

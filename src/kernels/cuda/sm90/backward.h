@@ -32,18 +32,18 @@ inline constexpr int backward_queries = 64;
 constexpr int query_sums_size(int width, bool coarse, bool deep = false) {
   return (deep ? 64 + 32 + 16 + first_deep_row(8, max_levels) : coarse ? 64 + 32 + 16 : 64) * width;
 }
-// Sums for the gradients of the keys of levels 1 and 2 of a tile, of 64 columns.
-inline constexpr int key_sums_size = (64 + 32) * 64;
+// Gradients of scores of level 1 of a step, 64 keys x 32 queries, in bytes.
+inline constexpr int coarse_gradients_bytes = 64 * 32 * 2;
 
 struct BackwardParameters {
   CUtensorMap q0[4], grad_out[4], k0[4], v[4];  // one for each remainder of a row's number
   CUtensorMap q1[2], k1[2];
   CUtensorMap q2, k2;
-  const float* lse;    // [batch, heads, 64 · query_tiles], base 2; +infinity for padding
-  const float* delta;  // likewise
-  float* query_sums;   // [batch, heads, query_tiles, panels of 64 columns], in the order of accumulators
-  float* key_sums;     // [batch, heads, key_tiles, panels]; width 128 only
-  int* turns;          // [batch, heads, query_tiles, 2], whose turn it is to add to query_sums; null: everybody's
+  const float* lse;                // [batch, heads, 64 · query_tiles], base 2; +infinity for padding
+  const float* delta;              // likewise
+  float* query_sums;               // [batch, heads, query_tiles, panels of 64 columns], in the order of accumulators
+  std::uint8_t* coarse_gradients;  // a slot for each running block: see backward_128_late.h; width 128 only
+  int* turns;  // [batch, heads, query_tiles, 2], whose turn it is to add to query_sums; null: everybody's
   const float* weights;
   const std::int64_t* lengths;
   Array grad_k[max_levels];

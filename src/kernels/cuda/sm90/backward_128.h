@@ -2,26 +2,26 @@
 // gradients of scores, the gradients of keys and values, and for 64 columns each the sums for the gradients of
 // queries; one makes coarse scores a step ahead and everything that the coarse levels' gradients need; one loads, and
 // adds sums to those in global memory. Registers are short: the score's gradient takes the score's, and sums for
-// coarse keys cannot stay in registers. They are made for two steps at once and added in global memory.
+// coarse keys cannot stay in registers. They are made after the last step: see backward_128_late.h.
 #pragma once
 
 #include "backward_128_coarse.h"
 #include "backward_128_fine.h"
+#include "backward_128_late.h"
 #include "backward_loads.h"
 #include "backward_turns.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
-// A warp: keys or values of level 0, then queries or output gradients with their data of rows, step by step.
+// One thread: keys or values of level 0, then queries or output gradients with their data of rows, step by step.
 __device__ __forceinline__ void backward_wide_load(const BackwardParameters& p, const BackwardWork& work,
                                                    std::uint32_t shared, const CUtensorMap (&key_maps)[4],
                                                    std::uint32_t keys, const CUtensorMap (&query_maps)[4],
                                                    std::uint32_t queries, const float* row_data, std::uint32_t rows,
                                                    std::uint32_t full_queries, std::uint32_t empty_queries) {
   using Layout = BackwardWideLayout;
-  const int lane = threadIdx.x % 32;
-  expect_bytes(shared + Layout::full_keys, 2 * Layout::key_panel, lane);
-  load_keys<Layout::row, 2>(keys, key_maps, shared + Layout::full_keys, work, lane);
+  barrier_expect(shared + Layout::full_keys, 2 * Layout::key_panel);
+  load_keys<Layout::row, 2>(keys, key_maps, shared + Layout::full_keys, work);
   row_data += static_cast<std::int64_t>(work.sequence) * p.query_tiles * backward_queries;
   BackwardRing<Layout::stages> ring;
 #pragma unroll 1
@@ -29,28 +29,27 @@ __device__ __forceinline__ void backward_wide_load(const BackwardParameters& p, 
     const int tile = work.query_tile(i);
     const std::uint32_t full = full_queries + ring.stage * 8;
     barrier_wait(empty_queries + ring.stage * 8, ring.parity ^ 1);
-    expect_bytes(full, 2 * Layout::query_panel + 256, lane);
-    load_queries<Layout::row, 2>(queries + ring.stage * Layout::query_stage, query_maps, full, work, tile, lane);
-    if (lane == 0) load_bytes(rows + ring.stage * Layout::row_stage, row_data + tile * backward_queries, 256, full);
+    barrier_expect(full, 2 * Layout::query_panel + 256);
+    load_queries<Layout::row, 2>(queries + ring.stage * Layout::query_stage, query_maps, full, work, tile);
+    load_bytes(rows + ring.stage * Layout::row_stage, row_data + tile * backward_queries, 256, full);
     ring.advance();
   }
 }
 
-// A warp: the same for coarse levels.
+// One thread: the same for coarse levels.
 __device__ __forceinline__ void backward_wide_load_coarse(const BackwardParameters& p, const BackwardWork& work,
                                                           std::uint32_t shared) {
   using Layout = BackwardWideLayout;
-  const int lane = threadIdx.x % 32;
-  expect_bytes(shared + Layout::full_keys, 2 * (Layout::key1_panel + Layout::key2_panel), lane);
-  load_coarse_keys<Layout::row, 2>(shared + Layout::k1, shared + Layout::k2, p, shared + Layout::full_keys, work, lane);
+  barrier_expect(shared + Layout::full_keys, 2 * (Layout::key1_panel + Layout::key2_panel));
+  load_coarse_keys<Layout::row, 2>(shared + Layout::k1, shared + Layout::k2, p, shared + Layout::full_keys, work);
   BackwardRing<Layout::coarse_stages> ring;
 #pragma unroll 1
   for (int i = 0; i < work.steps; ++i) {
     const std::uint32_t full = shared + Layout::full_coarse + ring.stage * 8;
     const std::uint32_t stage = shared + Layout::coarse + ring.stage * Layout::coarse_stage;
     barrier_wait(shared + Layout::empty_coarse + ring.stage * 8, ring.parity ^ 1);
-    expect_bytes(full, Layout::coarse_stage, lane);
-    load_coarse_queries<Layout::row, 2>(stage, stage + Layout::q2, p, full, work, work.query_tile(i), lane);
+    barrier_expect(full, Layout::coarse_stage);
+    load_coarse_queries<Layout::row, 2>(stage, stage + Layout::q2, p, full, work, work.query_tile(i));
     ring.advance();
   }
 }
@@ -67,15 +66,14 @@ __device__ __forceinline__ void backward_wide_add(const BackwardParameters& p, c
     begin_turn(p, work, tile);
     const std::uint32_t from = shared + Layout::queries + ring.stage * Layout::query_stage + Layout::grad_out;
     float* const to = backward_wide_query_sums<coarse, deep>(p, work, tile);
-    // The second warpgroup's first: their place is needed sooner.
     barrier_wait(shared + Layout::full_second_sums + ring.stage * 8, ring.parity);
-    add_floats(to + query_sums_size(64, coarse, deep), shared + Layout::fine, Layout::sum_panel);
+    add_floats(to + query_sums_size(64, coarse, deep), shared + Layout::second_sums, Layout::sum_panel);
     commit_stores();
     barrier_wait(shared + Layout::full_sums + ring.stage * 8, ring.parity);
     add_floats(to, from, Layout::sum_panel);
     commit_stores();
     wait_stores_read_but<1>();
-    barrier_arrive(shared + Layout::empty_fine);
+    barrier_arrive(shared + Layout::empty_second_sums);
     wait_stores_read();
     barrier_arrive(shared + Layout::empty_grad_out + ring.stage * 8);
     end_turn(p, work, tile);
@@ -95,15 +93,11 @@ __global__ void __launch_bounds__(backward_wide_threads<coarse>, 1)
   extern __shared__ std::uint8_t memory[];
   const std::uint32_t shared = (shared_address(memory) + 1023) & ~1023u;
   const BackwardWork work = backward_work<2>(p, blockIdx.x);
-  if (work.steps == 0) {  // the gradients of keys of levels 1 and 2 come from their sums
+  if (work.steps == 0) {
     clear_rows<T>(p.grad_v, p, work, 0);
     clear_rows<T>(p.grad_k[0], p, work, 0);
-    if constexpr (deep) {
-      for (int level = 3; level < p.levels; ++level) clear_rows<T>(p.grad_k[level], p, work, level);
-    }
     if constexpr (coarse) {
-      float4* const sums = reinterpret_cast<float4*>(backward_wide_key_sums(p, work));
-      for (int i = threadIdx.x; i < key_sums_size / 2; i += blockDim.x) sums[i] = make_float4(0, 0, 0, 0);
+      for (int level = 1; level < p.levels; ++level) clear_rows<T>(p.grad_k[level], p, work, level);
     }
     return;
   }
@@ -123,30 +117,41 @@ __global__ void __launch_bounds__(backward_wide_threads<coarse>, 1)
     }
     barrier_init_warps(shared + Layout::full_scores, 4);
     barrier_init_warps(shared + Layout::empty_scores, 8);
-    for (int i = 0; i < 2; ++i) {
-      barrier_init_warps(shared + Layout::full_gradients + i * 8, 8);
-      barrier_init_warps(shared + Layout::empty_gradients + i * 8, 4);
-    }
-    barrier_init(shared + Layout::empty_fine, 1);
+    for (int i = 0; i < 2; ++i) barrier_init_warps(shared + Layout::full_gradients + i * 8, 8);
+    barrier_init_warps(shared + Layout::empty_gradients, 4);
+    barrier_init(shared + Layout::empty_second_sums, 1);
     barrier_init_warps(shared + Layout::read_fine, 8);
-    if constexpr (deep) sm80::store_4(shared + Layout::deep_slot, claim_deep_slot(p));
+    if constexpr (coarse) {
+      for (int i = 0; i < Layout::late_stages; ++i) {
+        barrier_init(shared + Layout::full_late + i * 8, 1);
+        barrier_init_warps(shared + Layout::empty_late + i * 8, 8);
+      }
+      barrier_init_warps(shared + Layout::read_keys, 8);
+      barrier_init(shared + Layout::claimed, 1);
+      if constexpr (deep) backward_wide_claim(p, shared);
+    }
     fence_async();
   }
   __syncthreads();
   const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
   if (warpgroup == 0) {
     fewer_registers<24>();
-    const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     const std::uint32_t queries = shared + Layout::queries, rows = shared + Layout::rows;
-    if (warp == 0)
+    if (threadIdx.x == 0)
       backward_wide_load(p, work, shared, p.k0, shared + Layout::k0, p.q0, queries, p.lse, rows,
                          shared + Layout::full_queries, shared + Layout::empty_queries);
-    if (warp == 1)
+    if (threadIdx.x == 32)
       backward_wide_load(p, work, shared, p.v, shared + Layout::v, p.grad_out, queries + Layout::grad_out, p.delta,
                          rows + Layout::delta, shared + Layout::full_grad_out, shared + Layout::empty_grad_out);
-    if (threadIdx.x == 64) backward_wide_add<coarse, deep>(p, work, shared);
+    if (threadIdx.x == 64) {
+      // To find a slot takes a while. There is nothing to add yet.
+      if constexpr (coarse && !deep) backward_wide_claim(p, shared);
+      backward_wide_add<coarse, deep>(p, work, shared);
+    }
     if constexpr (coarse) {
-      if (warp == 3) backward_wide_load_coarse(p, work, shared);
+      if (threadIdx.x == 96) backward_wide_load_coarse(p, work, shared);
+      if (threadIdx.x % 32 == 0 && threadIdx.x != 64)
+        backward_wide_load_late(p, work, shared, (threadIdx.x / 32 + 1) % 4);
     }
   } else if (warpgroup < 3) {
     more_registers<coarse ? 208 : 240>();

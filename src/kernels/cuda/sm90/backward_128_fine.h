@@ -1,7 +1,7 @@
 // Backward on Hopper for widths above 64: a warpgroup that has 64 keys of level 0.
 #pragma once
 
-#include "backward_128_layout.h"
+#include "backward_128_late.h"
 #include "backward_deep_gradients.h"
 #include "backward_deep_scores.h"
 #include "backward_half.h"
@@ -103,24 +103,22 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
   };
   // Of step i, to shared memory, where the step before has been done with.
   const auto store_gradients = [&](int i) {
-    const int buffer = i % 2, parity = i / 2 % 2;
     Gradients gradients;
     make_gradients<T, coarse>(gradients, [&](int element, int) {
       const float2 pair = unpack<T>(packed[element / 2]);
       return (element % 2 == 0 ? pair.x : pair.y) * scores[element];
     });
-    const GradientPlaces places =
-        gradient_places(shared + Layout::fine, shared + Layout::level1 + buffer * Layout::level1_buffer,
-                        shared + Layout::level2 + buffer * Layout::level2_buffer, warp, again(lane) & 31);
+    const GradientPlaces places = gradient_places(shared + Layout::fine, shared + Layout::level1,
+                                                  shared + Layout::level2, warp, again(lane) & 31);
     if constexpr (coarse) {
-      barrier_wait(shared + Layout::empty_gradients + buffer * 8, parity ^ 1);
+      barrier_wait(shared + Layout::empty_gradients, i % 2 ^ 1);
       store_coarse_gradients(gradients, places);
     }
-    barrier_wait(shared + Layout::empty_fine, i % 2 ^ 1);
+    barrier_wait(shared + Layout::read_fine, i % 2 ^ 1);
     store_fine_gradients(gradients, places);
     fence_async();
     __syncwarp();
-    if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::full_gradients + buffer * 8);
+    if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::full_gradients + i % 2 * 8);
   };
   const auto start_grad_k = [&](int i) {
     const std::uint64_t queries = first_queries + i % 2 * (Layout::query_stage / 16);
@@ -143,12 +141,12 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
       Product<T, 64, true, true>::run(scores, fine + k * 128, key_columns + k * Layout::row, k > 0);
     products_commit();
   };
-  // One warpgroup's sums take the place of the step's output gradients, the other's that of the gradients of scores.
+  // The first warpgroup's sums take the place of the step's output gradients; the other's have their own.
   const auto add_sums = [&](int i) {
     if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::read_fine);
-    if (half == 1) barrier_wait(shared + Layout::read_fine, i % 2);
+    if (half == 1) barrier_wait(shared + Layout::empty_second_sums, i % 2 ^ 1);
     const std::uint32_t place =
-        shared + (half == 1 ? Layout::fine : Layout::queries + i % 2 * Layout::query_stage + Layout::grad_out);
+        shared + (half == 1 ? Layout::second_sums : Layout::queries + i % 2 * Layout::query_stage + Layout::grad_out);
     store_sums(place + threadIdx.x % 128 * 16, 128, scores);
     fence_async();
     __syncwarp();
@@ -203,6 +201,9 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
   products_wait<0>();
   pin(grad_k);
   pin(scores);
+  if constexpr (coarse) {
+    if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::read_keys);
+  }
   add_sums(last);
 
   const float w0 = weight(p, work, 0);
@@ -212,11 +213,19 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
     write_chunks(row_of<T>(p.grad_k[0], work, key + h), grad_k, h, c, inside ? p.width : 0, w0);
     write_chunks(row_of<T>(p.grad_v, work, key + h), grad_v, h, c, inside ? p.width : 0, 1);
   }
-  if constexpr (deep) {
-    named_sync(8, 384);  // the coarse warpgroup's are there, and nobody needs the keys and values any more
+  if constexpr (coarse) {
     // Worked out anew, so that nothing of it takes registers in the steps.
     const BackwardWork same_work = backward_work<2>(p, again(blockIdx.x));
-    add_deep_gradients<T, 128, 32>(p, same_work, shared + Layout::deep_slot, shared + Layout::k0);
+    if (half == 0)
+      backward_wide_late<T, 1>(p, same_work, shared);
+    else
+      backward_wide_late<T, 2>(p, same_work, shared);
+    if constexpr (deep) {
+      named_sync(8, 384);  // the coarse warpgroup's are there, and nobody needs the stages any more
+      add_deep_gradients<T, 128, 32>(p, same_work, shared + Layout::deep_slot, shared + Layout::k0);
+    } else if (threadIdx.x == 128) {  // all that was in the slot has come
+      give_deep_slot_back(p, deep_slot_number(shared + Layout::deep_slot));
+    }
   }
 }
 

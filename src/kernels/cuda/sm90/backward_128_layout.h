@@ -8,7 +8,7 @@ namespace hkt::kernels::cuda::sm90 {
 // Where things lie in shared memory. Tiles are in panels of 64 columns: rows of 128 bytes, swizzled by as much.
 struct BackwardWideLayout {
   static constexpr int stages = 2;
-  static constexpr int coarse_stages = 3;
+  static constexpr int coarse_stages = 2;
   static constexpr int row = 128;
   static constexpr int key_panel = 128 * row, key1_panel = 64 * row, key2_panel = 32 * row;
   static constexpr int k0 = 0;
@@ -29,13 +29,21 @@ struct BackwardWideLayout {
   static constexpr int q2 = 2 * q1_panel;
   static constexpr int coarse_stage = 2 * (q1_panel + q2_panel);
 
-  // Gradients of scores, then the second warpgroup's sums for queries; two buffers of the coarse ones.
-  static constexpr int level1_buffer = 64 * 64, level2_buffer = 64 * 32;
+  // Gradients of scores, of level 0 and of coarse levels, and the second warpgroup's sums for queries.
+  static constexpr int level1_buffer = coarse_gradients_bytes, level2_buffer = 64 * 32;
   static constexpr int fine = coarse + coarse_stages * coarse_stage;
   static constexpr int level1 = fine + 128 * 128;
-  static constexpr int level2 = level1 + 2 * level1_buffer;
+  static constexpr int level2 = level1 + level1_buffer;
+  static constexpr int second_sums = level2 + level2_buffer;
 
-  static constexpr int scores = level2 + 2 * level2_buffer;  // coarse ones
+  // After the last step: stages of q1, q2 and the gradients of scores of level 1, in the place of all tiles. Those in the
+  // place of keys and values of level 0 can be used first. See backward_128_late.h.
+  static constexpr int late_stage = coarse_stage + coarse_gradients_bytes;
+  static constexpr int late_stages = level1 / late_stage;
+  static constexpr int first_late_stages = k1 / late_stage;
+  static constexpr int late_loaders = 3;
+
+  static constexpr int scores = second_sums + sum_panel;     // coarse ones
   static constexpr int rows = scores + coarse_scores_bytes;  // stages of lse and delta
   static constexpr int delta = 256;
   static constexpr int row_stage = 512;
@@ -51,11 +59,15 @@ struct BackwardWideLayout {
   static constexpr int empty_scores = full_scores + 8;
   static constexpr int full_gradients = empty_scores + 8;
   static constexpr int empty_gradients = full_gradients + 2 * 8;
-  static constexpr int empty_grad_out = empty_gradients + 2 * 8;
-  static constexpr int empty_fine = empty_grad_out + stages * 8;
-  static constexpr int full_second_sums = empty_fine + 8;
+  static constexpr int empty_grad_out = empty_gradients + 8;
+  static constexpr int empty_second_sums = empty_grad_out + stages * 8;
+  static constexpr int full_second_sums = empty_second_sums + 8;
   static constexpr int read_fine = full_second_sums + stages * 8;
-  static constexpr int deep_slot = read_fine + 8;                // its number
+  static constexpr int read_keys = read_fine + 8;
+  static constexpr int full_late = read_keys + 8;
+  static constexpr int empty_late = full_late + late_stages * 8;
+  static constexpr int claimed = empty_late + late_stages * 8;
+  static constexpr int deep_slot = claimed + 8;                  // its number
   static constexpr int bytes = deep_slot + 8 + 1024;             // the start is rounded up
   static_assert(bytes <= 227 * 1024 && 2 * bytes > 227 * 1024);  // one block for a multiprocessor: see backward_deep.h
 };
@@ -65,12 +77,6 @@ __device__ __forceinline__ float* backward_wide_query_sums(const BackwardParamet
                                                            int tile) {
   const std::int64_t index = static_cast<std::int64_t>(work.sequence) * p.query_tiles + tile;
   return p.query_sums + index * 2 * query_sums_size(64, coarse, deep);
-}
-
-// Of the block's coarse keys.
-__device__ __forceinline__ float* backward_wide_key_sums(const BackwardParameters& p, const BackwardWork& work) {
-  const std::int64_t index = static_cast<std::int64_t>(work.sequence) * p.key_tiles + work.key_tile;
-  return p.key_sums + index * 2 * key_sums_size;
 }
 
 }  // namespace hkt::kernels::cuda::sm90

@@ -11,6 +11,7 @@
 // There are as many slots as blocks can run at the same time. A block claims one when it starts and gives it back when it
 // ends; it reads nothing there that it has not written itself. All slots are free when the kernel starts, because the
 // marks of those that are taken are among what is cleared before each launch, whatever became of the launch before.
+// For widths above 64 the number of the slot is also that of another one, from two levels on: see backward_128_late.h.
 #pragma once
 
 #include "backward.h"

@@ -157,32 +157,6 @@ __global__ void __launch_bounds__(finish_threads) query_gradients(const __grid_c
   }
 }
 
-template <class T>
-__global__ void __launch_bounds__(finish_threads) key_gradients(const __grid_constant__ FinishParameters p) {
-  constexpr int columns = 64;
-  constexpr int chunks = columns / 8;
-  constexpr int size = key_sums_size;
-  __shared__ __align__(16) float sums[size + size / 512 * 4];
-  const FinishWork work = finish_work(p);
-  fetch<size>(sums, p.sums, work);
-#pragma unroll
-  for (int level = 1; level < 3; ++level) {
-    if (level >= p.levels) break;
-    const int rows = (p.length + (1 << level) - 1) >> level;
-    const int places = backward_keys >> level;
-    const float factor = weight(p, work, level);
-    for (int i = threadIdx.x; i < places * chunks; i += finish_threads) {
-      const int place = i / chunks, chunk = i % chunks;
-      const int row = work.tile * places + (level == 1 ? place / 16 * 16 + place % 8 * 2 + place / 8 % 2 : place);
-      const int column = work.panel * columns + chunk * 8;
-      if (row >= rows || column >= p.width) continue;
-      float values[8];
-      read_column<columns>(values, sums, level == 1 ? 0 : 64 * columns, place, chunk);
-      write_chunk(chunk_of<T>(p.gradients[level], work, row, column), values, factor);
-    }
-  }
-}
-
 FinishParameters finish_parameters(const AttentionBackward& problem, int panels) {
   FinishParameters p = {};
   p.weights = static_cast<const float*>(problem.weights);
@@ -231,16 +205,6 @@ void finish_queries(const AttentionBackward& problem, const Device& device, cons
     start_query_gradients<bfloat16>(problem, device, p, sums.columns);
   else
     start_query_gradients<float16>(problem, device, p, sums.columns);
-}
-
-void finish_keys(const AttentionBackward& problem, const Device& device, const BackwardSums& sums) {
-  FinishParameters p = finish_parameters(problem, sums.panels);
-  p.sums = sums.keys;
-  p.tiles = sums.key_tiles;
-  for (int level = 1; level < problem.levels; ++level) p.gradients[level] = problem.grad_k[level];
-  const bool is_bfloat16 = problem.element == Element::bfloat16;
-  launch(is_bfloat16 ? key_gradients<bfloat16> : key_gradients<float16>, finish_blocks(problem, p), finish_threads, 0,
-         device.stream, p);
 }
 
 }  // namespace hkt::kernels::cuda::sm90

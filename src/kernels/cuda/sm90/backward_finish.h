@@ -8,17 +8,13 @@ namespace hkt::kernels::cuda::sm90 {
 // Sums of backward.h of one problem, in panels of `columns` columns.
 struct BackwardSums {
   const float* queries;
-  const float* keys;
   int columns;
   int panels;
   int query_tiles;
-  int key_tiles;
 };
 
 // Writes grad_q, and for each tile of queries and panel its part of the weights' gradient: [batch, heads, query_tiles
 // · panels, levels].
 void finish_queries(const AttentionBackward& problem, const Device& device, const BackwardSums& sums, float* partials);
-// Writes grad_k of the coarse levels.
-void finish_keys(const AttentionBackward& problem, const Device& device, const BackwardSums& sums);
 
 }  // namespace hkt::kernels::cuda::sm90

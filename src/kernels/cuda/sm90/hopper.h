@@ -78,6 +78,10 @@ __device__ __forceinline__ void load_bytes(std::uint32_t to, const void* from, i
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
+__device__ __forceinline__ void store_bytes(void* to, std::uint32_t from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
+               : "memory");
+}
 // to[i] += from[i], float32.
 __device__ __forceinline__ void add_floats(void* to, std::uint32_t from, int bytes) {
   asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to), "r"(from),
