@@ -74,7 +74,7 @@ WorkspaceLayout workspace_layout(const AttentionBackward& problem, const Device&
   layout.zeros = layout.query_sums;
   layout.turns = place(device.deterministic ? t.sequences * t.query_tiles * 2 : 0);
   layout.deep_taken = place(deep_slots(t, device));
-  layout.deep_turns = place(t.deep && device.deterministic ? t.sequences * t.key_tiles * 4 : 0);
+  layout.deep_turns = place(t.deep && device.deterministic ? t.sequences * t.key_tiles * 8 : 0);
   layout.end = end;
   return layout;
 }

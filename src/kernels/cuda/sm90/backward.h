@@ -66,7 +66,7 @@ struct BackwardParameters {
   Array deep_k[max_levels - 3];
   float* deep_sums;  // a slot for each running block: see backward_deep.h
   int* deep_taken;   // whether a block has the slot
-  int* deep_turns;   // [batch, heads, key_tiles, 4]: as `turns`, for sums of levels from 3 on, 128 queries, 32 columns
+  int* deep_turns;   // [batch, heads, key_tiles, 8]: as `turns`, for a warp's sums of levels from 3 on, 128 queries
   int deep_slots;    // how many there are
 };
 

@@ -55,23 +55,24 @@ __device__ __forceinline__ float* deep_slot(const BackwardParameters& p, std::ui
 struct DeepRow {
   const char* first;  // that of unit 0
   std::int64_t stride;
-  int rows;  // of the level in a unit
-  int last;  // row of the level, counted from the first unit's
+  std::int64_t next;  // row
+  int rows;           // of the level in a unit
+  int last;           // row of the level, counted from the first unit's
 };
 __device__ __forceinline__ DeepRow deep_row(const Array (&arrays)[max_levels - 3], const BackwardParameters& p,
                                             const BackwardWork& work, int place) {
   const int level = deep_level(place);
-  if (level >= p.levels) return {nullptr, 0, 1, -1};
+  if (level >= p.levels) return {nullptr, 0, 0, 1, -1};
   const Array& array = arrays[level - 3];
   const int row = place - first_deep_row(16, level), rows = backward_keys >> level;
-  return {reinterpret_cast<const char*>(row_of<std::uint16_t>(array, work, row)), 2 * rows * array.row_stride, rows,
-          ((p.length - 1) >> level) - row};
+  return {reinterpret_cast<const char*>(row_of<std::uint16_t>(array, work, row)), 2 * rows * array.row_stride,
+          2 * array.row_stride, rows, ((p.length - 1) >> level) - row};
 }
-// Columns of the unit's row; zeros outside.
+// Columns of the unit's row, or of the one after it if the level has more than one; zeros outside.
 template <class Columns>
-__device__ __forceinline__ Columns read_deep(const DeepRow& row, int unit, int column, int width) {
-  if (unit * row.rows > row.last || column >= width) return {};
-  return __ldg(reinterpret_cast<const Columns*>(row.first + unit * row.stride + column * 2));
+__device__ __forceinline__ Columns read_deep(const DeepRow& row, int unit, int column, int width, int after = 0) {
+  if (unit * row.rows + after > row.last || column >= width || after == row.rows) return {};
+  return __ldg(reinterpret_cast<const Columns*>(row.first + unit * row.stride + after * row.next + column * 2));
 }
 
 // The units of a block, in the order of its steps.

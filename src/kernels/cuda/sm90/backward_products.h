@@ -56,14 +56,16 @@ __device__ __forceinline__ void store_sums(std::uint32_t to, int threads, const 
     store_4(to + i * threads * 16, sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
 }
 
+__device__ __forceinline__ void add_4(float* to, float a, float b, float c, float d) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d)
+               : "memory");
+}
 // The same, added to what lies in global memory.
 template <int count>
 __device__ __forceinline__ void add_registers(float* to, int threads, const float (&sums)[count]) {
 #pragma unroll
   for (int i = 0; i < count / 4; ++i)
-    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(to + i * threads * 4), "f"(sums[4 * i]),
-                 "f"(sums[4 * i + 1]), "f"(sums[4 * i + 2]), "f"(sums[4 * i + 3])
-                 : "memory");
+    add_4(to + i * threads * 4, sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
 }
 
 // ---- products ----
