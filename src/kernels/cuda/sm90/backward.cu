@@ -35,9 +35,9 @@ Tiling tiling(const AttentionBackward& problem) {
   return t;
 }
 
-// Some kernels leave things in a slot of memory that a running block has for itself: see backward_deep.h.
+// Some kernels need slots: see backward_slots.h.
 bool leaves_coarse_gradients(const Tiling& t) { return t.coarse && t.panels == 2; }
-std::int64_t deep_slots(const Tiling& t, const Device& device) {
+std::int64_t slot_count(const Tiling& t, const Device& device) {
   if (!t.deep && !leaves_coarse_gradients(t)) return 0;
   return std::min<std::int64_t>(device.multiprocessors, t.sequences * t.key_tiles);
 }
@@ -52,7 +52,8 @@ HeadGroups head_groups(const AttentionBackward& problem, const Tiling& t, const 
 
 // Where things lie in the workspace, in bytes. From `zeros` on it must be zero at the start.
 struct WorkspaceLayout {
-  std::int64_t lse, delta, partials, coarse_gradients, deep_sums, query_sums, turns, deep_taken, deep_turns, zeros, end;
+  std::int64_t lse, delta, partials, coarse_gradients, deep_sums, query_sums, turns, slots_taken, deep_turns, zeros,
+      end;
 };
 
 WorkspaceLayout workspace_layout(const AttentionBackward& problem, const Device& device) {
@@ -68,12 +69,12 @@ WorkspaceLayout workspace_layout(const AttentionBackward& problem, const Device&
   layout.delta = place(t.sequences * padded_length(problem.length));
   layout.partials = place(t.sequences * t.query_tiles * t.panels * problem.levels);
   layout.coarse_gradients =
-      place(leaves_coarse_gradients(t) ? deep_slots(t, device) * t.query_tiles * (coarse_gradients_bytes / 4) : 0);
-  layout.deep_sums = place(t.deep ? deep_slots(t, device) * t.query_tiles * deep_tile_size : 0);
+      place(leaves_coarse_gradients(t) ? slot_count(t, device) * t.query_tiles * (coarse_gradients_bytes / 4) : 0);
+  layout.deep_sums = place(t.deep ? slot_count(t, device) * t.query_tiles * deep_tile_size : 0);
   layout.query_sums = place(t.sequences * t.query_tiles * t.panels * query_sums_size(t.columns, t.coarse, t.deep));
   layout.zeros = layout.query_sums;
   layout.turns = place(device.deterministic ? t.sequences * t.query_tiles * 2 : 0);
-  layout.deep_taken = place(deep_slots(t, device));
+  layout.slots_taken = place(slot_count(t, device));
   layout.deep_turns = place(t.deep && device.deterministic ? t.sequences * t.key_tiles * 8 : 0);
   layout.end = end;
   return layout;
@@ -176,9 +177,9 @@ void backward(const AttentionBackward& problem, const Device& device, void* work
   p.coarse_gradients = reinterpret_cast<std::uint8_t*>(memory + layout.coarse_gradients);
   p.turns = device.deterministic ? reinterpret_cast<int*>(memory + layout.turns) : nullptr;
   p.deep_sums = reinterpret_cast<float*>(memory + layout.deep_sums);
-  p.deep_taken = reinterpret_cast<int*>(memory + layout.deep_taken);
+  p.slots_taken = reinterpret_cast<int*>(memory + layout.slots_taken);
   p.deep_turns = reinterpret_cast<int*>(memory + layout.deep_turns);
-  p.deep_slots = static_cast<int>(deep_slots(t, device));
+  p.slots = static_cast<int>(slot_count(t, device));
   p.weights = static_cast<const float*>(problem.weights);
   p.lengths = problem.lengths;
   for (int level = 0; level < problem.levels; ++level) p.grad_k[level] = problem.grad_k[level];

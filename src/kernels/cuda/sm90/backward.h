@@ -42,7 +42,7 @@ struct BackwardParameters {
   const float* lse;                // [batch, heads, 64 · query_tiles], base 2; +infinity for padding
   const float* delta;              // likewise
   float* query_sums;               // [batch, heads, query_tiles, panels of 64 columns], in the order of accumulators
-  std::uint8_t* coarse_gradients;  // a slot for each running block: see backward_128_late.h; width 128 only
+  std::uint8_t* coarse_gradients;  // a part for each slot: see backward_128_late.h; width 128 only
   int* turns;  // [batch, heads, query_tiles, 2], whose turn it is to add to query_sums; null: everybody's
   const float* weights;
   const std::int64_t* lengths;
@@ -64,10 +64,10 @@ struct BackwardParameters {
 
   Array deep_q[max_levels - 3];  // levels from 3 on
   Array deep_k[max_levels - 3];
-  float* deep_sums;  // a slot for each running block: see backward_deep.h
-  int* deep_taken;   // whether a block has the slot
+  float* deep_sums;  // a part for each slot: see backward_deep.h
+  int* slots_taken;  // whether a block has the slot
   int* deep_turns;   // [batch, heads, key_tiles, 8]: as `turns`, for a warp's sums of levels from 3 on, 128 queries
-  int deep_slots;    // how many there are
+  int slots;         // how many there are
 };
 
 // ---- the work of a block ----

@@ -24,7 +24,7 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
   const float c1 = log2_e * weight(p, work, 1), c2 = log2_e * weight(p, work, 2);
   if constexpr (deep) named_sync(7, 384);  // their scores are there
   const auto deep_tile = [&](int i) {
-    return deep_slot(p, again(shared) + Layout::deep_slot) + work.query_tile(i) * deep_tile_size;
+    return deep_slot(p, again(shared) + Layout::slot) + work.query_tile(i) * deep_tile_size;
   };
   barrier_wait(shared + Layout::full_keys, 0);
   BackwardRing<Layout::coarse_stages> ring;  // of coarse queries

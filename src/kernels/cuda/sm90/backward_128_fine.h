@@ -155,7 +155,7 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
   };
 
   if constexpr (deep) {
-    make_deep_scores<T, 128>(p, work, deep_slot(p, shared + Layout::deep_slot), shared + Layout::fine, warp, lane);
+    make_deep_scores<T, 128>(p, work, deep_slot(p, shared + Layout::slot), shared + Layout::fine, warp, lane);
     named_arrive(7, 384);  // the coarse warpgroup waits for them
   }
   barrier_wait(shared + Layout::full_keys, 0);
@@ -222,9 +222,9 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
       backward_wide_late<T, 2>(p, same_work, shared);
     if constexpr (deep) {
       named_sync(8, 384);  // the coarse warpgroup's are there, and nobody needs the stages any more
-      add_deep_gradients<T, 128, 32>(p, same_work, shared + Layout::deep_slot, shared + Layout::k0);
+      add_deep_gradients<T, 128, 32>(p, same_work, shared + Layout::slot, shared + Layout::k0);
     } else if (threadIdx.x == 128) {  // all that was in the slot has come
-      give_deep_slot_back(p, deep_slot_number(shared + Layout::deep_slot));
+      give_slot_back(p, slot_number(shared + Layout::slot));
     }
   }
 }

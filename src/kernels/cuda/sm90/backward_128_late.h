@@ -1,7 +1,7 @@
 // Backward on Hopper for widths above 64: gradients of the keys of levels 1 and 2, after a block's last step.
 //
 // There is no room for their sums in the steps. A step only leaves its gradients of scores of pairs of keys and pairs of
-// queries, 4 KB as they lie in shared memory, in a slot in global memory: see backward_deep.h. After the last step they
+// queries, 4 KB as they lie in shared memory, in the block's slot: see backward_slots.h. After the last step they
 // come back, with the coarse queries, through stages that take the place of all tiles.
 //
 // The gradients of level 1 serve for level 2, too: place 16b + y of level 1 holds query 2y + b, which belongs to query y
@@ -10,9 +10,9 @@
 #pragma once
 
 #include "backward_128_layout.h"
-#include "backward_deep.h"
 #include "backward_loads.h"
 #include "backward_results.h"
+#include "backward_slots.h"
 #include "backward_turns.h"
 
 namespace hkt::kernels::cuda::sm90 {
@@ -20,7 +20,7 @@ namespace hkt::kernels::cuda::sm90 {
 // One thread: finds a slot for the block.
 __device__ __forceinline__ void backward_wide_claim(const BackwardParameters& p, std::uint32_t shared) {
   using Layout = BackwardWideLayout;
-  sm80::store_4(shared + Layout::deep_slot, claim_deep_slot(p));
+  sm80::store_4(shared + Layout::slot, claim_slot(p));
   barrier_arrive(shared + Layout::claimed);
 }
 
@@ -28,7 +28,7 @@ __device__ __forceinline__ void backward_wide_claim(const BackwardParameters& p,
 __device__ __forceinline__ std::uint8_t* backward_wide_slot(const BackwardParameters& p, std::uint32_t shared) {
   using Layout = BackwardWideLayout;
   barrier_wait(shared + Layout::claimed, 0);
-  const std::int64_t slot = deep_slot_number(shared + Layout::deep_slot);
+  const std::int64_t slot = slot_number(shared + Layout::slot);
   return p.coarse_gradients + slot * p.query_tiles * coarse_gradients_bytes;
 }
 

@@ -67,9 +67,9 @@ struct BackwardWideLayout {
   static constexpr int full_late = read_keys + 8;
   static constexpr int empty_late = full_late + late_stages * 8;
   static constexpr int claimed = empty_late + late_stages * 8;
-  static constexpr int deep_slot = claimed + 8;                  // its number
-  static constexpr int bytes = deep_slot + 8 + 1024;             // the start is rounded up
-  static_assert(bytes <= 227 * 1024 && 2 * bytes > 227 * 1024);  // one block for a multiprocessor: see backward_deep.h
+  static constexpr int slot = claimed + 8;                       // its number
+  static constexpr int bytes = slot + 8 + 1024;                  // the start is rounded up
+  static_assert(bytes <= 227 * 1024 && 2 * bytes > 227 * 1024);  // one block for a multiprocessor: see backward_slots.h
 };
 
 template <bool coarse, bool deep>

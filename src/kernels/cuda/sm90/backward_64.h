@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(512, 1) backward_narrow(const __grid_constant_
     }
     barrier_init_warps(shared + Layout::full_coarse_sums, 4);
     barrier_init(shared + Layout::empty_coarse_sums, 1);
-    if constexpr (deep) sm80::store_4(shared + Layout::deep_slot, claim_deep_slot(p));
+    if constexpr (deep) sm80::store_4(shared + Layout::slot, claim_slot(p));
     fence_async();
   }
   __syncthreads();

@@ -33,7 +33,7 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
   for (int i = 0; i < 16; ++i) grad_k2[i] = 0;
   if constexpr (deep) named_sync(7, 384);  // their scores are there
   const auto deep_tile = [&](int i) {
-    return deep_slot(p, again(shared) + Layout::deep_slot) + work.query_tile(i) * deep_tile_size;
+    return deep_slot(p, again(shared) + Layout::slot) + work.query_tile(i) * deep_tile_size;
   };
   barrier_wait(shared + Layout::full_keys, 0);
 

@@ -59,7 +59,7 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
   };
 
   if constexpr (deep) {
-    make_deep_scores<T, width>(p, work, deep_slot(p, shared + Layout::deep_slot), shared + Layout::fine, warp, lane);
+    make_deep_scores<T, width>(p, work, deep_slot(p, shared + Layout::slot), shared + Layout::fine, warp, lane);
     named_arrive(7, 384);  // the coarse warpgroup waits for them
   }
   barrier_wait(shared + Layout::full_keys, 0);
@@ -181,7 +181,7 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
     named_sync(8, 384);  // the coarse warpgroup's are there, and nobody needs the keys and values any more
     // Worked out anew, so that nothing of it takes registers in the steps.
     const BackwardWork same_work = backward_work<1>(p, again(blockIdx.x));
-    add_deep_gradients<T, width, width / 2>(p, same_work, shared + Layout::deep_slot, shared + Layout::k0);
+    add_deep_gradients<T, width, width / 2>(p, same_work, shared + Layout::slot, shared + Layout::k0);
   }
 }
 

@@ -53,9 +53,9 @@ struct BackwardNarrowLayout {
   static constexpr int empty_sums = full_sums + 2 * 8;
   static constexpr int full_coarse_sums = empty_sums + 2 * 8;
   static constexpr int empty_coarse_sums = full_coarse_sums + 8;
-  static constexpr int deep_slot = empty_coarse_sums + 8;        // its number
-  static constexpr int bytes = deep_slot + 8 + 1024;             // the start is rounded up
-  static_assert(bytes <= 227 * 1024 && 2 * bytes > 227 * 1024);  // one block for a multiprocessor: see backward_deep.h
+  static constexpr int slot = empty_coarse_sums + 8;             // its number
+  static constexpr int bytes = slot + 8 + 1024;                  // the start is rounded up
+  static_assert(bytes <= 227 * 1024 && 2 * bytes > 227 * 1024);  // one block for a multiprocessor: see backward_slots.h
   static_assert(queries % 1024 == 0 && coarse % 1024 == 0 && fine % 1024 == 0 && coarse_stage % (8 * row) == 0);
 };
 

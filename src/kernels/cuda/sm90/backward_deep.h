@@ -7,46 +7,23 @@
 //   (backward_deep_gradients.h), many at a time. A step only reads the sums of scores of all these levels at the
 //   resolution of level 3, and leaves the gradients of these sums in their place.
 //
-// The place is a slot in global memory: 16 x 8 floats for each tile of 64 queries, so 8 bytes for each query of a head.
-// There are as many slots as blocks can run at the same time. A block claims one when it starts and gives it back when it
-// ends; it reads nothing there that it has not written itself. All slots are free when the kernel starts, because the
-// marks of those that are taken are among what is cleared before each launch, whatever became of the launch before.
-// For widths above 64 the number of the slot is also that of another one, from two levels on: see backward_128_late.h.
+// The place is in the block's slot (backward_slots.h): 16 x 8 floats for each tile of 64 queries, so 8 bytes for each query
+// of a head.
 #pragma once
 
-#include "backward.h"
+#include "backward_slots.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
-// ---- slots ----
+// ---- sums of scores and their gradients ----
 
 inline constexpr int deep_tile_size = 16 * 8;
 
 // Where the number of key k and query q of level 3 lies in a tile.
 __device__ __forceinline__ int deep_place(int k, int q) { return k * 8 + q % 4 * 2 + q / 4; }
 
-// One thread: finds a slot that no running block has. There is one for each multiprocessor, or for each block if these
-// are fewer, and no multiprocessor runs two blocks: each takes more than half of its shared memory. So one is free.
-__device__ __forceinline__ int claim_deep_slot(const BackwardParameters& p) {
-  unsigned processor;
-  asm volatile("mov.u32 %0, %%smid;" : "=r"(processor));
-  int slot = static_cast<int>(processor % static_cast<unsigned>(p.deep_slots));
-  while (atomicCAS(p.deep_taken + slot, 0, 1) != 0) slot = slot + 1 == p.deep_slots ? 0 : slot + 1;
-  __threadfence();
-  return slot;
-}
-__device__ __forceinline__ void give_deep_slot_back(const BackwardParameters& p, int slot) {
-  __threadfence();
-  atomicExch(p.deep_taken + slot, 0);
-}
-// `place`: where in shared memory its number is.
-__device__ __forceinline__ int deep_slot_number(std::uint32_t place) {
-  int slot;
-  asm volatile("ld.shared.s32 %0, [%1];" : "=r"(slot) : "r"(place) : "memory");
-  return slot;
-}
 __device__ __forceinline__ float* deep_slot(const BackwardParameters& p, std::uint32_t place) {
-  return p.deep_sums + static_cast<std::int64_t>(deep_slot_number(place)) * p.query_tiles * deep_tile_size;
+  return p.deep_sums + static_cast<std::int64_t>(slot_number(place)) * p.query_tiles * deep_tile_size;
 }
 
 // ---- rows of levels from 3 on ----

@@ -208,7 +208,7 @@ __device__ __forceinline__ void add_deep_gradients(const BackwardParameters& p, 
       if (awaits) pass_turn(turns);
     }
   }
-  if (threadIdx.x == 128) give_deep_slot_back(p, deep_slot_number(slot_place));
+  if (threadIdx.x == 128) give_slot_back(p, slot_number(slot_place));
   if (!takes_part) return;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
