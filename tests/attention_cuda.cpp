@@ -150,44 +150,89 @@ TEST_F(AttentionCuda, LongSequencesAndManyHeads) {
 
 // Every element is written: the memory that results come from is filled with NaN first.
 void expect_every_element_written(at::ScalarType type) {
+  std::vector<AttentionCase> cases;
   for (const int64_t width : {24, 32, 64, 128})
-    for (const int64_t length : {1, 77, 300, 515}) {
-      const AttentionCase c{2, 2, length, width, width, length % 4 == 0 ? 6 : 3, length % 2 == 1, true};
-      const auto inputs = make_inputs(c, type, length, gpu);
-      const auto direction = direction_for(c).to(type);
-      for (int attempt = 0; attempt < 2; ++attempt) {
-        c10::cuda::CUDACachingAllocator::emptyCache();
-        std::vector<at::Tensor> poison;
-        for (int i = 0; i < 64; ++i)
-          poison.push_back(at::full({1 << (10 + i % 12)}, NAN, at::TensorOptions(at::kFloat).device(gpu)));
-        poison.clear();
-        const auto results = fast_results(inputs, direction, c.causal);
-        for (size_t i = 0; i < results.tensors.size(); ++i)
-          EXPECT_FALSE(results.tensors[i].isnan().any().item<bool>()) << describe(c, results.names[i]);
-      }
+    for (const int64_t length : {1, 77, 300, 515})
+      cases.push_back({2, 2, length, width, width, length % 4 == 0 ? 6 : 3, length % 2 == 1, true});
+  for (const int64_t width : {72, 120})
+    for (const int64_t levels : {2, 8}) cases.push_back({2, 2, 260, width, width, levels, levels == 2, true});
+  for (const auto& c : cases) {
+    const auto inputs = make_inputs(c, type, c.length, gpu);
+    const auto direction = direction_for(c).to(type);
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      c10::cuda::CUDACachingAllocator::emptyCache();
+      std::vector<at::Tensor> poison;
+      for (int i = 0; i < 64; ++i)
+        poison.push_back(at::full({1 << (10 + i % 12)}, NAN, at::TensorOptions(at::kFloat).device(gpu)));
+      poison.clear();
+      const auto results = fast_results(inputs, direction, c.causal);
+      for (size_t i = 0; i < results.tensors.size(); ++i)
+        EXPECT_FALSE(results.tensors[i].isnan().any().item<bool>()) << describe(c, results.names[i]);
     }
+  }
 }
 
 TEST_F(AttentionCuda, EveryElementIsWritten) { expect_every_element_written(at::kBFloat16); }
 
 TEST_F(AttentionCuda, EveryElementIsWrittenInFloat32) { expect_every_element_written(at::kFloat); }
 
+void expect_equal_bits(const Results& found, const Results& expected, const AttentionCase& c) {
+  for (size_t i = 0; i < expected.tensors.size(); ++i)
+    ASSERT_TRUE(found.tensors[i].equal(expected.tensors[i])) << describe(c, expected.names[i]);
+}
+
 TEST_F(AttentionCuda, TheSameBitsOnEveryRunWhenAskedFor) {
   at::globalContext().setDeterministicAlgorithms(true, false);
+  const auto expect_same = [](const AttentionCase& c, int repeats) {
+    const auto inputs = make_inputs(c, at::kBFloat16, c.width, gpu);
+    const auto direction = direction_for(c).to(at::kBFloat16);
+    const auto first = fast_results(inputs, direction, c.causal);
+    for (int repeat = 0; repeat < repeats; ++repeat) {
+      SCOPED_TRACE(repeat);
+      expect_equal_bits(fast_results(inputs, direction, c.causal), first, c);
+      if (HasFatalFailure()) return;
+    }
+  };
   for (const int64_t width : {32, 64, 128, 72})
-    for (const int64_t levels : {3, 5})
-      for (const bool causal : {false, true}) {
-        const AttentionCase c{2, 2, 700, width, width, levels, causal, true, Layout::heads_inside};
-        const auto inputs = make_inputs(c, at::kBFloat16, width, gpu);
-        const auto direction = direction_for(c).to(at::kBFloat16);
-        const auto first = fast_results(inputs, direction, causal);
-        const int repeats = width == 64 && levels == 3 ? 1000 : 60;
-        for (int repeat = 0; repeat < repeats; ++repeat) {
-          const auto again = fast_results(inputs, direction, causal);
-          for (size_t i = 0; i < first.tensors.size(); ++i)
-            ASSERT_TRUE(again.tensors[i].equal(first.tensors[i])) << describe(c, first.names[i]) << ", " << repeat;
-        }
+    for (const bool causal : {false, true}) {
+      for (const int64_t levels : {3, 5})
+        expect_same({2, 2, 700, width, width, levels, causal, true, Layout::heads_inside},
+                    width == 64 && levels == 3 ? 1000 : 60);
+      // More blocks than run at once, and groups of heads, the last of them a larger one.
+      expect_same({1, 19, 2200, width, width, 8, causal}, 20);
+      expect_same({1, 2, 4300, width, width, 5, causal}, 10);
+    }
+}
+
+TEST_F(AttentionCuda, AFixedOrderOfAdditionsGivesTheSameResults) {
+  at::globalContext().setDeterministicAlgorithms(true, false);
+  for (const bool causal : {false, true})
+    for (const int64_t width : {32, 64, 128}) {
+      expect_low_precision({2, 9, 1300, width, width, 3, causal, true, Layout::heads_inside}, at::kBFloat16, width);
+      expect_low_precision({1, 11, 1300, width, width, 6, causal, true}, at::kHalf, width);
+    }
+}
+
+// Blocks in a fixed order wait for others: those must run, whatever else is on the GPU.
+TEST_F(AttentionCuda, SeveralPassesInAFixedOrderAtOnce) {
+  at::globalContext().setDeterministicAlgorithms(true, false);
+  for (const int64_t width : {64, 128})
+    for (const int64_t levels : {3, 5}) {
+      const AttentionCase c{1, 3, 3000, width, width, levels};
+      const auto inputs = make_inputs(c, at::kBFloat16, width, gpu);
+      const auto direction = direction_for(c).to(at::kBFloat16);
+      const auto expected = fast_results(inputs, direction, false);
+      c10::cuda::device_synchronize();
+      std::vector<Results> found;
+      std::vector<at::cuda::CUDAStream> streams;
+      for (int i = 0; i < 4; ++i) streams.push_back(at::cuda::getStreamFromPool());
+      for (int i = 0; i < 24; ++i) {
+        const c10::cuda::CUDAStreamGuard on_stream(streams[i % streams.size()]);
+        found.push_back(fast_results(inputs, direction, false));
       }
+      c10::cuda::device_synchronize();
+      for (const auto& results : found) expect_equal_bits(results, expected, c);
+    }
 }
 
 TEST_F(AttentionCuda, PaddingAndTheFutureChangeNothing) {

@@ -11,19 +11,28 @@ namespace hkt::kernels::cuda {
 // Rows of a sequence in the arrays below: the length, rounded up so that a tile of queries never leaves its sequence.
 inline std::int64_t padded_length(std::int64_t length) { return ceil_divide<std::int64_t>(length, 128) * 128; }
 
-// With a causal mask the blocks of the first keys have most to do. They start first in as many heads at once as have their
-// queries and output gradients in half of the cache: in groups of `size` heads, of which the last one has all that are
-// left, and enough of them for three blocks in each place where one can run, so that the light ones, which come last,
-// even out what the heavy ones leave.
+// Heads are worked on in groups of `size`, each tile of keys in all heads of a group before the next tile. The last group
+// has all heads that are left.
 struct HeadGroups {
   int size, count;
 };
-inline HeadGroups causal_groups(const AttentionForward& problem, std::int64_t key_tiles, std::int64_t places) {
+// For blocks of a tile of keys each, of which so many can run at the same time.
+inline HeadGroups head_groups(const AttentionForward& problem, bool deterministic, std::int64_t key_tiles,
+                              std::int64_t places) {
   const std::int64_t heads = problem.batch * problem.heads;
-  const std::int64_t fitting = (std::int64_t{24} << 20) / (problem.length * problem.width * 8);
-  const std::int64_t size = std::clamp<std::int64_t>(fitting, 1, heads);
-  const std::int64_t least = ceil_divide<std::int64_t>(3 * places, key_tiles);
-  const std::int64_t count = std::max<std::int64_t>(1, 1 + (heads - least) / size);
+  std::int64_t size = 1, count = heads;
+  if (deterministic && !problem.causal) {
+    // In a fixed order of additions each block is a step behind the one before it in its head: few of each run at once.
+    size = std::min<std::int64_t>(8, heads);
+    count = heads / size;
+  } else if (!deterministic && problem.causal) {
+    // The blocks of the first keys have most to do. They start first in as many heads at once as have their queries and
+    // output gradients in half of the cache; the last group has enough for three blocks in each place, so that the light
+    // ones, which come last, even out what the heavy ones leave.
+    const std::int64_t fitting = (std::int64_t{24} << 20) / (problem.length * problem.width * 8);
+    size = std::clamp<std::int64_t>(fitting, 1, heads);
+    count = std::max<std::int64_t>(1, 1 + (heads - ceil_divide<std::int64_t>(3 * places, key_tiles)) / size);
+  }
   return {static_cast<int>(size), static_cast<int>(count)};
 }
 

@@ -31,12 +31,12 @@ __global__ void join_kernel(const __grid_constant__ AttentionBackward problem, c
 template <class T, int width, int n, int max_level_count, int fixed>
 __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_tile::side_by_side<width, n>)
     backward_kernel(const __grid_constant__ AttentionBackward problem, const float* lse, const float* delta,
-                    const __grid_constant__ Sums all_sums, const Turns turns, const Order order) {
+                    const __grid_constant__ Sums all_sums, int* turns, const HeadGroups groups) {
   using namespace backward_tile;
   using S = Share<width, n>;
   constexpr int thread_count = threads<width, n>;
   extern __shared__ __align__(1024) unsigned char memory[];
-  const Block<width, n> block(problem, fixed ? fixed : problem.levels, turns, order,
+  const Block<width, n> block(problem, fixed ? fixed : problem.levels, groups, turns != nullptr && problem.causal,
                               static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)));
   const int levels = block.levels, length = block.length;
   Source<T>* sources = reinterpret_cast<Source<T>*>(memory + block.layout.sources);  // of q and grad_out
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
 
   KeyGradients<width, n, max_level_count> sums(all_sums.coarse_keys +
                                                blockIdx.x * std::int64_t(parked_floats<width, n>));
-  int* const counters = turns.counters ? turns.counters + block.sequence * ((length + queries - 1) / queries) : nullptr;
+  int* const counters = turns != nullptr ? turns + block.sequence * ((length + queries - 1) / queries) : nullptr;
   for (int step = 0; step < block.steps; ++step) {
     const int stage = step % 2, tile = block.tile(step);
     __syncthreads();
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
     add_query_gradients<T, fixed>(block, tile * queries, all_sums, [&] {
       if (!counters) return;
       if (threadIdx.x == 0)
-        while (*static_cast<volatile int*>(counters + tile) != block.rank(tile, turns)) __nanosleep(32);
+        while (*static_cast<volatile int*>(counters + tile) != block.rank(tile)) __nanosleep(32);
       __syncthreads();
       __threadfence();
     });
@@ -188,20 +188,13 @@ void start_tiles(const AttentionBackward& problem, const Device& device, const W
   using namespace backward_tile;
   const std::int64_t key_tiles = ceil_divide<std::int64_t>(problem.length, n);
   const dim3 blocks(static_cast<unsigned>(problem.batch * problem.heads * key_tiles));
-  Turns turns;
-  if (device.deterministic) {
-    turns.counters = reinterpret_cast<int*>(base + w.turns);
-    turns.wraps = !problem.causal && key_tiles <= device.multiprocessors;
-  }
-  Order order{1, static_cast<int>(problem.batch * problem.heads)};
-  if (problem.causal && !device.deterministic) {
-    const HeadGroups groups = causal_groups(problem, key_tiles, device.multiprocessors * side_by_side<width, n>);
-    order = {groups.size, groups.count};
-  }
+  int* const turns = device.deterministic ? reinterpret_cast<int*>(base + w.turns) : nullptr;
+  const HeadGroups groups =
+      head_groups(problem, device.deterministic, key_tiles, device.multiprocessors * side_by_side<width, n>);
   const auto kernel = max_level_count == 3 && problem.levels == 3 ? backward_kernel<T, width, n, 3, 3>
                                                                   : backward_kernel<T, width, n, max_level_count, 0>;
   launch(kernel, blocks, threads<width, n>, layout_of<width, n>(problem.levels).end, device.stream, problem,
-         base + w.lse, base + w.delta, sums, turns, order);
+         base + w.lse, base + w.delta, sums, turns, groups);
   if (n >> (problem.levels - 1) == 0)
     launch(join_kernel<T, width>, dim3(static_cast<unsigned>(problem.batch * problem.heads * ((key_tiles + 1) / 2))),
            width / 2, 0, device.stream, problem, base + w.half_rows, static_cast<int>(key_tiles));

@@ -18,20 +18,6 @@ struct Sums {
   float *coarse_keys, *half_rows;
 };
 
-// The order in which blocks add to the sums of a tile of queries, so that equal inputs give equal bits: counters[tile] of
-// them have. `wraps`: blocks begin at different tiles and meet each tile one after the other; all of a head must run at
-// once. Otherwise the order is that of the blocks, or for causal attention the reverse one, in which they arrive.
-struct Turns {
-  int* counters = nullptr;  // [batch, heads, tiles of queries]; null: in no order
-  bool wraps = false;
-};
-
-// Heads are worked on in groups, each tile of keys in all heads of a group before the next tile. The last group has all
-// heads that are left.
-struct Order {
-  int group, groups;
-};
-
 // How the warps of a block with n keys share its products.
 template <int width, int n>
 struct Share {
@@ -140,7 +126,6 @@ struct Block {
   std::int64_t sequence;
   int length, levels;            // of the problem
   int first_tile, tiles, steps;  // of valid queries
-  int active;                    // key tiles that have valid keys
   bool causal;
   const float* weights;
   float unit, fine_weight, pair_weight;  // of the scores, in base 2; of levels 0 and 1, times the unit
@@ -152,7 +137,7 @@ struct Block {
   Swizzled<queries / 2> pairs;
   Swizzled<queries / 4> quads;
 
-  __device__ Block(const AttentionForward& problem, int level_count, const Turns& turns, const Order& order,
+  __device__ Block(const AttentionForward& problem, int level_count, const HeadGroups& groups, bool last_first,
                    std::uint32_t memory)
       : length(static_cast<int>(problem.length)),
         levels(level_count),
@@ -167,33 +152,28 @@ struct Block {
         pairs{base + layout.pairs},
         quads{base + layout.quads} {
     const int key_tiles = (length + n - 1) / n;
-    const unsigned group_blocks = static_cast<unsigned>(order.group) * key_tiles, last = order.groups - 1;
-    const unsigned group = min(blockIdx.x / group_blocks, last), first_head = group * order.group;
-    const unsigned heads = group < last ? order.group : gridDim.x / key_tiles - first_head;
+    const unsigned group_blocks = static_cast<unsigned>(groups.size) * key_tiles, last = groups.count - 1;
+    const unsigned group = min(blockIdx.x / group_blocks, last), first_head = group * groups.size;
+    const unsigned heads = group < last ? groups.size : gridDim.x / key_tiles - first_head;
     const unsigned rest = blockIdx.x - group * group_blocks;
     int index = static_cast<int>(rest / heads);
-    if (turns.counters && causal) index = key_tiles - 1 - index;
+    if (last_first) index = key_tiles - 1 - index;
     sequence = first_head + rest % heads;
     const std::int64_t batch = sequence / problem.heads;
     place = {index * n, sequence % problem.heads, batch, valid_length(problem, batch)};
     tiles = (place.length + queries - 1) / queries;
-    active = (place.length + n - 1) / n;
-    first_tile = causal || turns.wraps ? place.first / queries : 0;
-    steps = place.first >= place.length ? 0 : causal ? tiles - first_tile : tiles;
+    first_tile = causal ? place.first / queries : 0;
+    steps = place.first < place.length ? tiles - first_tile : 0;
     weights = static_cast<const float*>(problem.weights) + place.head * levels;
     fine_weight = weights[0] * unit;
     pair_weight = levels > 1 ? weights[1] * unit : 0;
   }
-  __device__ __forceinline__ int tile(int step) const {
-    const int tile = first_tile + step;
-    return tile < tiles ? tile : tile - tiles;
-  }
-  // How many blocks add to a tile before this one.
-  __device__ __forceinline__ int rank(int tile, const Turns& turns) const {
+  __device__ __forceinline__ int tile(int step) const { return first_tile + step; }
+  // How many blocks add to a tile before this one, so that equal inputs give equal bits: those of keys before it, or with a
+  // causal mask after it. Either way they are before it in the grid, and are assumed to start before it.
+  __device__ __forceinline__ int rank(int tile) const {
     const int own = place.first / n;
-    if (!causal && !turns.wraps) return own;
-    const int distance = tile * queries / n - own;
-    return distance < 0 ? distance + active : distance;
+    return causal ? tile * queries / n - own : own;
   }
   // Of a stage: queries, grad_out, lse and delta.
   __device__ __forceinline__ Swizzled<width> q(int stage) const {

@@ -42,14 +42,6 @@ std::int64_t slot_count(const Tiling& t, const Device& device) {
   return std::min<std::int64_t>(device.multiprocessors, t.sequences * t.key_tiles);
 }
 
-// The order of blocks. Without a mask and with a fixed order of additions each block is one step behind the last one of
-// its head: eight heads at a time, so that few blocks of each are.
-HeadGroups head_groups(const AttentionBackward& problem, const Tiling& t, const Device& device) {
-  const int sequences = static_cast<int>(t.sequences), eight = std::min(8, sequences);
-  if (device.deterministic) return problem.causal ? HeadGroups{1, sequences} : HeadGroups{eight, sequences / eight};
-  return problem.causal ? causal_groups(problem, t.key_tiles, device.multiprocessors) : HeadGroups{1, sequences};
-}
-
 // Where things lie in the workspace, in bytes. From `zeros` on it must be zero at the start.
 struct WorkspaceLayout {
   std::int64_t lse, delta, partials, coarse_gradients, deep_sums, query_sums, turns, slots_taken, deep_turns, zeros,
@@ -197,7 +189,7 @@ void backward(const AttentionBackward& problem, const Device& device, void* work
   p.query_tiles = static_cast<int>(t.query_tiles);
   p.key_tiles = static_cast<int>(t.key_tiles);
   p.causal = problem.causal;
-  const HeadGroups groups = head_groups(problem, t, device);
+  const HeadGroups groups = head_groups(problem, device.deterministic, t.key_tiles, device.multiprocessors);
   p.group = groups.size;
   p.groups = groups.count;
   p.last_first = device.deterministic && problem.causal;  // see turn() in backward_turns.h

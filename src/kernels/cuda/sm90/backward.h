@@ -14,7 +14,7 @@
 //           8(s / 2) + r belongs to both places 8s + r of a pair of warps. So rows r and r + 8 of an accumulator are
 //           a pair of keys.
 // Sums of 2 x 2 gradients of scores are then sums in a thread. Those of 4 x 4 are made in the thread over queries, and
-// over keys by products, whose inner dimension meets each key of level 2 twice.
+// over keys by products, whose inner dimension meets each key of level 2 twice, or in their accumulators.
 #pragma once
 
 #include "../launch.h"
@@ -42,7 +42,7 @@ struct BackwardParameters {
   const float* lse;                // [batch, heads, 64 · query_tiles], base 2; +infinity for padding
   const float* delta;              // likewise
   float* query_sums;               // [batch, heads, query_tiles, panels of 64 columns], in the order of accumulators
-  std::uint8_t* coarse_gradients;  // a part for each slot: see backward_128_late.h; width 128 only
+  std::uint8_t* coarse_gradients;  // a part for each slot: see backward_128_late.h; widths above 64
   int* turns;  // [batch, heads, query_tiles, 2], whose turn it is to add to query_sums; null: everybody's
   const float* weights;
   const std::int64_t* lengths;

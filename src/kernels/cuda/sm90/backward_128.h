@@ -1,8 +1,8 @@
 // Backward on Hopper for widths above 64. Of a block's four warpgroups, two have 64 keys each and make probabilities,
-// gradients of scores, the gradients of keys and values, and for 64 columns each the sums for the gradients of
-// queries; one makes coarse scores a step ahead and everything that the coarse levels' gradients need; one loads, and
-// adds sums to those in global memory. Registers are short: the score's gradient takes the score's, and sums for
-// coarse keys cannot stay in registers. They are made after the last step: see backward_128_late.h.
+// gradients of scores, the gradients of keys and values, and for 64 columns each the sums for the gradients of queries;
+// one makes coarse scores up to two steps ahead, and sums for the gradients of coarse queries; one loads, and adds sums to
+// those in global memory. Registers are short: the score's gradient takes the score's, and sums for coarse keys cannot
+// stay in registers. The first two warpgroups make them after the last step: see backward_128_late.h.
 #pragma once
 
 #include "backward_128_coarse.h"
@@ -72,7 +72,7 @@ __device__ __forceinline__ void backward_wide_add(const BackwardParameters& p, c
     barrier_wait(shared + Layout::full_sums + ring.stage * 8, ring.parity);
     add_floats(to, from, Layout::sum_panel);
     commit_stores();
-    wait_stores_read_but<1>();
+    wait_stores_read<1>();
     barrier_arrive(shared + Layout::empty_second_sums);
     wait_stores_read();
     barrier_arrive(shared + Layout::empty_grad_out + ring.stage * 8);

@@ -135,7 +135,6 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
     if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::empty_gradients);
   };
 
-  fence_async_global();  // the block that had the slot before has read what was there
   make_scores(0);
   make_scores(1);
 #pragma unroll 1

@@ -104,7 +104,7 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
   // Of step i, to shared memory, where the step before has been done with.
   const auto store_gradients = [&](int i) {
     Gradients gradients;
-    make_gradients<T, coarse>(gradients, [&](int element, int) {
+    make_gradients<T, coarse>(gradients, [&](int element) {
       const float2 pair = unpack<T>(packed[element / 2]);
       return (element % 2 == 0 ? pair.x : pair.y) * scores[element];
     });
@@ -224,6 +224,7 @@ __device__ __forceinline__ void backward_wide_fine(const BackwardParameters& p, 
       named_sync(8, 384);  // the coarse warpgroup's are there, and nobody needs the stages any more
       add_deep_gradients<T, 128, 32>(p, same_work, shared + Layout::slot, shared + Layout::k0);
     } else if (threadIdx.x == 128) {  // all that was in the slot has come
+      barrier_wait(shared + Layout::claimed, 0);
       give_slot_back(p, slot_number(shared + Layout::slot));
     }
   }

@@ -13,7 +13,6 @@
 #include "backward_loads.h"
 #include "backward_results.h"
 #include "backward_slots.h"
-#include "backward_turns.h"
 
 namespace hkt::kernels::cuda::sm90 {
 
@@ -21,6 +20,7 @@ namespace hkt::kernels::cuda::sm90 {
 __device__ __forceinline__ void backward_wide_claim(const BackwardParameters& p, std::uint32_t shared) {
   using Layout = BackwardWideLayout;
   sm80::store_4(shared + Layout::slot, claim_slot(p));
+  fence_async_global();  // the block that had the slot before has read what was there
   barrier_arrive(shared + Layout::claimed);
 }
 
@@ -38,7 +38,7 @@ __device__ __forceinline__ void backward_wide_load_late(const BackwardParameters
                                                         std::uint32_t shared, int part) {
   using Layout = BackwardWideLayout;
   const std::uint8_t* const slot = backward_wide_slot(p, shared);
-  barrier_wait(shared + Layout::read_keys, 0);  // nobody needs keys and values any more
+  barrier_wait(shared + Layout::read_keys, 0);  // nobody needs keys and values of level 0 any more, nor `fine`
   fence_async_global();
   // Until then the two warpgroups have waited for the coarse one's arrivals for all steps but the last one, so that the
   // gradients of scores of these are in the slot. That step's, and the additions to sums for queries, are waited for when

@@ -30,10 +30,10 @@ struct BackwardWideLayout {
   static constexpr int coarse_stage = 2 * (q1_panel + q2_panel);
 
   // Gradients of scores, of level 0 and of coarse levels, and the second warpgroup's sums for queries.
-  static constexpr int level1_buffer = coarse_gradients_bytes, level2_buffer = 64 * 32;
+  static constexpr int level2_buffer = 64 * 32;
   static constexpr int fine = coarse + coarse_stages * coarse_stage;
   static constexpr int level1 = fine + 128 * 128;
-  static constexpr int level2 = level1 + level1_buffer;
+  static constexpr int level2 = level1 + coarse_gradients_bytes;
   static constexpr int second_sums = level2 + level2_buffer;
 
   // After the last step: stages of q1, q2 and the gradients of scores of level 1, in the place of all tiles. Those in the
@@ -42,6 +42,8 @@ struct BackwardWideLayout {
   static constexpr int late_stages = level1 / late_stage;
   static constexpr int first_late_stages = k1 / late_stage;
   static constexpr int late_loaders = 3;
+  static_assert(late_stages % late_loaders == 0);  // a stage always has the same one
+  static_assert(late_stage % 1024 == 0);           // swizzles
 
   static constexpr int scores = second_sums + sum_panel;     // coarse ones
   static constexpr int rows = scores + coarse_scores_bytes;  // stages of lse and delta

@@ -78,7 +78,7 @@ __device__ __forceinline__ void backward_narrow_add(const BackwardParameters& p,
     add_floats(to, shared + Layout::sums + buffer * Layout::sums_buffer, Layout::sums_buffer);
     commit_stores();
     if constexpr (coarse) {
-      wait_stores_read_but<1>();  // the coarse sums, and those of level 0 of the step before
+      wait_stores_read<1>();  // the coarse sums, and those of level 0 of the step before
       barrier_arrive(shared + Layout::empty_coarse_sums);
       if (i > 0) barrier_arrive(shared + Layout::empty_sums + (buffer ^ 1) * 8);
     } else {

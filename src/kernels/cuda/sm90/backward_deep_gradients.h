@@ -106,7 +106,7 @@ inline constexpr int deep_turns_together = 8;
 
 // The two warpgroups with keys of level 0, the first one for level 3 and the other one for the coarser levels: gradients of
 // the block's keys, and sums for those of queries. A warp has 32 columns. `memory`: shared memory that nothing else uses
-// any more, for `chunk` units. Each block passes through here once, and the time that takes is the code's to come: both
+// any more, for `chunk` units. Each block passes through here once, and most of the time goes to fetching the code: both
 // warpgroups and both products share it.
 template <class T, int width, int chunk>
 __device__ __forceinline__ void add_deep_gradients(const BackwardParameters& p, const BackwardWork& work,
@@ -136,7 +136,7 @@ __device__ __forceinline__ void add_deep_gradients(const BackwardParameters& p, 
     const int place = 16 * half + 8 * h + lane / 4;
     levels[h] = deep_level(place);
     rows[h] = place - first_deep_row(16, levels[h]);
-    const int in_tile = levels[h] == 7 ? 1 : backward_queries >> levels[h];  // the even tile has the row of level 7
+    const int in_tile = levels[h] >= 7 ? 1 : backward_queries >> levels[h];  // the even tile has the row of level 7
     offsets[h] = rows[h] / in_tile * (panels * size) + (first_deep_row(8, levels[h]) + rows[h] % in_tile) * columns;
   }
   float* const query_sums =

@@ -157,28 +157,13 @@ __global__ void __launch_bounds__(finish_threads) query_gradients(const __grid_c
   }
 }
 
-FinishParameters finish_parameters(const AttentionBackward& problem, int panels) {
-  FinishParameters p = {};
-  p.weights = static_cast<const float*>(problem.weights);
-  p.scale = static_cast<float>(problem.scale);
-  p.heads = static_cast<int>(problem.heads);
-  p.length = static_cast<int>(problem.length);
-  p.width = problem.width;
-  p.levels = problem.levels;
-  p.panels = panels;
-  return p;
-}
-
-unsigned finish_blocks(const AttentionBackward& problem, const FinishParameters& p) {
-  return static_cast<unsigned>(problem.batch * problem.heads * p.tiles * p.panels);
-}
-
 template <class T, int columns>
 void start_query_gradients(const AttentionBackward& problem, const Device& device, const FinishParameters& p) {
   launch(p.levels > 3   ? query_gradients<T, columns, true, true>
          : p.levels > 1 ? query_gradients<T, columns, true, false>
                         : query_gradients<T, columns, false, false>,
-         finish_blocks(problem, p), finish_threads, 0, device.stream, p);
+         static_cast<unsigned>(problem.batch * problem.heads * p.tiles * p.panels), finish_threads, 0, device.stream,
+         p);
 }
 
 template <class T>
@@ -193,7 +178,14 @@ void start_query_gradients(const AttentionBackward& problem, const Device& devic
 }  // namespace
 
 void finish_queries(const AttentionBackward& problem, const Device& device, const BackwardSums& sums, float* partials) {
-  FinishParameters p = finish_parameters(problem, sums.panels);
+  FinishParameters p = {};
+  p.weights = static_cast<const float*>(problem.weights);
+  p.scale = static_cast<float>(problem.scale);
+  p.heads = static_cast<int>(problem.heads);
+  p.length = static_cast<int>(problem.length);
+  p.width = problem.width;
+  p.levels = problem.levels;
+  p.panels = sums.panels;
   p.sums = sums.queries;
   p.partials = partials;
   p.tiles = sums.query_tiles;

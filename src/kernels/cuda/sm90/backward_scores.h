@@ -80,7 +80,7 @@ struct Gradients {
   std::uint32_t pairs[4], quads[2];
 };
 
-// Each made by gradient(index of the accumulator's element, index of the query's data).
+// Each made by gradient(index of the accumulator's element).
 template <class T, bool coarse, class Gradient>
 __device__ __forceinline__ void make_gradients(Gradients& result, const Gradient& gradient) {
 #pragma unroll
@@ -94,7 +94,7 @@ __device__ __forceinline__ void make_gradients(Gradients& result, const Gradient
         const int j = 2 * a + v;
         float x[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) x[i] = gradient(4 * j + i, 8 * v + 4 * (i % 2) + a);
+        for (int i = 0; i < 4; ++i) x[i] = gradient(4 * j + i);
         result.fine[2 * j] = pack<T>(x[0], x[1]);
         result.fine[2 * j + 1] = pack<T>(x[2], x[3]);
 #pragma unroll

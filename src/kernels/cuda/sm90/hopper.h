@@ -52,6 +52,9 @@ __device__ __forceinline__ void named_arrive(int id, int threads) {
 }
 // Makes ordinary writes to shared memory visible to wgmma and the copy engine.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// Between what the copy engine does in global memory and what threads tell each other of it. Without `.global` it would
+// also wait, as a fence of all memory for the whole GPU does.
+__device__ __forceinline__ void fence_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 template <int registers>
 __device__ __forceinline__ void more_registers() {
@@ -89,7 +92,11 @@ __device__ __forceinline__ void add_floats(void* to, std::uint32_t from, int byt
                : "memory");
 }
 __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-__device__ __forceinline__ void wait_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+// Until at most `pending` groups of stores still have to be read from shared memory.
+template <int pending = 0>
+__device__ __forceinline__ void wait_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
+}
 __device__ __forceinline__ void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
 // ---- products of a warpgroup: 64 rows, float32 sums ----
