@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
     }
     commit_copies();
   };
-  if (block.steps > 0) {
+  if (block.has_tiles()) {
     find_sources(sources, problem.k, problem.v, levels, block.place);
     __syncthreads();
     copy_levels<T, width, thread_count, fixed>(block.k, sources, block.place.first, length, levels, n, problem.width);
@@ -61,10 +61,10 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
     __syncthreads();
     find_sources(sources, problem.q, problem.grad_out, levels, block.place);
     __syncthreads();
-    copy_queries(block.tile(0), 0);
+    copy_queries(block.first_tile, block.first_tile % 2);
     wait_copies<0>();
     __syncthreads();
-    write_quad_scores<T, fixed>(block, 0);
+    write_quad_scores<T, fixed>(block, block.first_tile % 2);
   }
   const KeptRows<width, Kept<width, n, fixed>::keys> keys(block.k, 32 * S::key_warp());
   const KeptRows<width, Kept<width, n, fixed>::values> values(block.v, 32 * S::key_warp());
@@ -72,22 +72,22 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
   KeyGradients<width, n, max_level_count> sums(all_sums.coarse_keys +
                                                blockIdx.x * std::int64_t(parked_floats<width, n>));
   int* const counters = turns != nullptr ? turns + block.sequence * ((length + queries - 1) / queries) : nullptr;
-  for (int step = 0; step < block.steps; ++step) {
-    const int stage = step % 2, tile = block.tile(step);
+  for (int tile = block.first_tile; tile < block.end_tile; ++tile) {
+    const int stage = tile % 2;
     __syncthreads();
     {
       float probabilities[2][S::blocks][4];
       take_probabilities<T>(probabilities, block, keys, stage, tile * queries, [&] {
-        if (step + 1 < block.steps) copy_queries(block.tile(step + 1), stage ^ 1);
+        if (tile + 1 < block.end_tile) copy_queries(tile + 1, stage ^ 1);
       });
       take_gradients<T>(probabilities, block, values, stage);
     }
     if (counters) __threadfence();  // what was added in the last step, before the next block is told
     wait_copies<0>();
     __syncthreads();
-    if (counters && step > 0 && threadIdx.x == 0) atomicAdd(counters + block.tile(step - 1), 1);
-    if (step + 1 < block.steps) write_quad_scores<T, fixed>(block, stage ^ 1);
-    add_key_gradients<T>(sums, block, stage, step == 0);
+    if (counters && tile > block.first_tile && threadIdx.x == 0) atomicAdd(counters + tile - 1, 1);
+    if (tile + 1 < block.end_tile) write_quad_scores<T, fixed>(block, stage ^ 1);
+    add_key_gradients<T>(sums, block, stage, tile == block.first_tile);
     add_query_gradients<T, fixed>(block, tile * queries, all_sums, [&] {
       if (!counters) return;
       if (threadIdx.x == 0)
@@ -96,10 +96,10 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
       __threadfence();
     });
   }
-  if (counters && block.steps > 0) {
+  if (counters && block.has_tiles()) {
     __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) atomicAdd(counters + block.tile(block.steps - 1), 1);
+    if (threadIdx.x == 0) atomicAdd(counters + block.end_tile - 1, 1);
   }
 
   const float factor = block.weights[0] * static_cast<float>(problem.scale);

@@ -124,8 +124,8 @@ struct Block {
   static constexpr int queries = backward_tile::queries;
   Place place;
   std::int64_t sequence;
-  int length, levels;            // of the problem
-  int first_tile, tiles, steps;  // of valid queries
+  int length, levels;        // of the problem
+  int first_tile, end_tile;  // of queries; none if the keys are padding
   bool causal;
   const float* weights;
   float unit, fine_weight, pair_weight;  // of the scores, in base 2; of levels 0 and 1, times the unit
@@ -161,14 +161,13 @@ struct Block {
     sequence = first_head + rest % heads;
     const std::int64_t batch = sequence / problem.heads;
     place = {index * n, sequence % problem.heads, batch, valid_length(problem, batch)};
-    tiles = (place.length + queries - 1) / queries;
     first_tile = causal ? place.first / queries : 0;
-    steps = place.first < place.length ? tiles - first_tile : 0;
+    end_tile = place.first < place.length ? (place.length + queries - 1) / queries : first_tile;
     weights = static_cast<const float*>(problem.weights) + place.head * levels;
     fine_weight = weights[0] * unit;
     pair_weight = levels > 1 ? weights[1] * unit : 0;
   }
-  __device__ __forceinline__ int tile(int step) const { return first_tile + step; }
+  __device__ __forceinline__ bool has_tiles() const { return first_tile < end_tile; }
   // How many blocks add to a tile before this one, so that equal inputs give equal bits: those of keys before it, or with a
   // causal mask after it. Either way they are before it in the grid, and are assumed to start before it.
   __device__ __forceinline__ int rank(int tile) const {
