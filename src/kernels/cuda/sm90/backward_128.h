@@ -13,47 +13,6 @@
 
 namespace hkt::kernels::cuda::sm90 {
 
-// One thread: keys or values of level 0, then queries or output gradients with their data of rows, step by step.
-__device__ __forceinline__ void backward_wide_load(const BackwardParameters& p, const BackwardWork& work,
-                                                   std::uint32_t shared, const CUtensorMap (&key_maps)[4],
-                                                   std::uint32_t keys, const CUtensorMap (&query_maps)[4],
-                                                   std::uint32_t queries, const float* row_data, std::uint32_t rows,
-                                                   std::uint32_t full_queries, std::uint32_t empty_queries) {
-  using Layout = BackwardWideLayout;
-  barrier_expect(shared + Layout::full_keys, 2 * Layout::key_panel);
-  load_keys<Layout::row, 2>(keys, key_maps, shared + Layout::full_keys, work);
-  row_data += static_cast<std::int64_t>(work.sequence) * p.query_tiles * backward_queries;
-  BackwardRing<Layout::stages> ring;
-#pragma unroll 1
-  for (int i = 0; i < work.steps; ++i) {
-    const int tile = work.query_tile(i);
-    const std::uint32_t full = full_queries + ring.stage * 8;
-    barrier_wait(empty_queries + ring.stage * 8, ring.parity ^ 1);
-    barrier_expect(full, 2 * Layout::query_panel + 256);
-    load_queries<Layout::row, 2>(queries + ring.stage * Layout::query_stage, query_maps, full, work, tile);
-    load_bytes(rows + ring.stage * Layout::row_stage, row_data + tile * backward_queries, 256, full);
-    ring.advance();
-  }
-}
-
-// One thread: the same for coarse levels.
-__device__ __forceinline__ void backward_wide_load_coarse(const BackwardParameters& p, const BackwardWork& work,
-                                                          std::uint32_t shared) {
-  using Layout = BackwardWideLayout;
-  barrier_expect(shared + Layout::full_keys, 2 * (Layout::key1_panel + Layout::key2_panel));
-  load_coarse_keys<Layout::row, 2>(shared + Layout::k1, shared + Layout::k2, p, shared + Layout::full_keys, work);
-  BackwardRing<Layout::coarse_stages> ring;
-#pragma unroll 1
-  for (int i = 0; i < work.steps; ++i) {
-    const std::uint32_t full = shared + Layout::full_coarse + ring.stage * 8;
-    const std::uint32_t stage = shared + Layout::coarse + ring.stage * Layout::coarse_stage;
-    barrier_wait(shared + Layout::empty_coarse + ring.stage * 8, ring.parity ^ 1);
-    barrier_expect(full, Layout::coarse_stage);
-    load_coarse_queries<Layout::row, 2>(stage, stage + Layout::q2, p, full, work, work.query_tile(i));
-    ring.advance();
-  }
-}
-
 // One thread: adds each step's sums for queries and gives the stage back.
 template <bool coarse, bool deep>
 __device__ __forceinline__ void backward_wide_add(const BackwardParameters& p, const BackwardWork& work,
@@ -138,18 +97,18 @@ __global__ void __launch_bounds__(backward_wide_threads<coarse>, 1)
     fewer_registers<24>();
     const std::uint32_t queries = shared + Layout::queries, rows = shared + Layout::rows;
     if (threadIdx.x == 0)
-      backward_wide_load(p, work, shared, p.k0, shared + Layout::k0, p.q0, queries, p.lse, rows,
-                         shared + Layout::full_queries, shared + Layout::empty_queries);
+      load_level_0<Layout, 2>(p, work, shared, p.k0, shared + Layout::k0, p.q0, queries, p.lse, rows,
+                              shared + Layout::full_queries, shared + Layout::empty_queries);
     if (threadIdx.x == 32)
-      backward_wide_load(p, work, shared, p.v, shared + Layout::v, p.grad_out, queries + Layout::grad_out, p.delta,
-                         rows + Layout::delta, shared + Layout::full_grad_out, shared + Layout::empty_grad_out);
+      load_level_0<Layout, 2>(p, work, shared, p.v, shared + Layout::v, p.grad_out, queries + Layout::grad_out, p.delta,
+                              rows + Layout::delta, shared + Layout::full_grad_out, shared + Layout::empty_grad_out);
     if (threadIdx.x == 64) {
       // To find a slot takes a while. There is nothing to add yet.
       if constexpr (coarse && !deep) backward_wide_claim(p, shared);
       backward_wide_add<coarse, deep>(p, work, shared);
     }
     if constexpr (coarse) {
-      if (threadIdx.x == 96) backward_wide_load_coarse(p, work, shared);
+      if (threadIdx.x == 96) load_coarse_levels<Layout, 2>(p, work, shared);
       if (threadIdx.x % 32 == 0 && threadIdx.x != 64)
         backward_wide_load_late(p, work, shared, (threadIdx.x / 32 + 1) % 4);
     }

@@ -11,48 +11,6 @@
 
 namespace hkt::kernels::cuda::sm90 {
 
-// One thread: keys or values of level 0, then queries or output gradients with their data of rows, step by step.
-template <int width>
-__device__ __forceinline__ void backward_narrow_load(const BackwardParameters& p, const BackwardWork& work,
-                                                     std::uint32_t shared, const CUtensorMap (&key_maps)[4],
-                                                     std::uint32_t keys, const CUtensorMap (&query_maps)[4],
-                                                     std::uint32_t queries, const float* row_data, std::uint32_t rows) {
-  using Layout = BackwardNarrowLayout<width>;
-  barrier_expect(shared + Layout::full_keys, 128 * Layout::row);
-  load_keys<Layout::row, 1>(keys, key_maps, shared + Layout::full_keys, work);
-  row_data += static_cast<std::int64_t>(work.sequence) * p.query_tiles * backward_queries;
-  BackwardRing<Layout::stages> ring;
-#pragma unroll 1
-  for (int i = 0; i < work.steps; ++i) {
-    const int tile = work.query_tile(i);
-    const std::uint32_t full = shared + Layout::full_queries + ring.stage * 8;
-    barrier_wait(shared + Layout::empty_queries + ring.stage * 8, ring.parity ^ 1);
-    barrier_expect(full, 64 * Layout::row + 256);
-    load_queries<Layout::row, 1>(queries + ring.stage * Layout::query_stage, query_maps, full, work, tile);
-    load_bytes(rows + ring.stage * Layout::row_stage, row_data + tile * backward_queries, 256, full);
-    ring.advance();
-  }
-}
-
-// One thread: the same for coarse levels.
-template <int width>
-__device__ __forceinline__ void backward_narrow_load_coarse(const BackwardParameters& p, const BackwardWork& work,
-                                                            std::uint32_t shared) {
-  using Layout = BackwardNarrowLayout<width>;
-  barrier_expect(shared + Layout::full_keys, 96 * Layout::row);
-  load_coarse_keys<Layout::row, 1>(shared + Layout::k1, shared + Layout::k2, p, shared + Layout::full_keys, work);
-  BackwardRing<Layout::coarse_stages> ring;
-#pragma unroll 1
-  for (int i = 0; i < work.steps; ++i) {
-    const std::uint32_t full = shared + Layout::full_coarse + ring.stage * 8;
-    const std::uint32_t stage = shared + Layout::coarse + ring.stage * Layout::coarse_stage;
-    barrier_wait(shared + Layout::empty_coarse + ring.stage * 8, ring.parity ^ 1);
-    barrier_expect(full, Layout::coarse_stage);
-    load_coarse_queries<Layout::row, 1>(stage, stage + Layout::q2, p, full, work, work.query_tile(i));
-    ring.advance();
-  }
-}
-
 // One thread: adds each step's sums for queries; of the coarse ones those that their warpgroup does not add itself.
 // With one level two threads take the steps by turns, because a step is short beside what a fixed order of additions
 // needs between two of them.
@@ -130,12 +88,13 @@ __global__ void __launch_bounds__(512, 1) backward_narrow(const __grid_constant_
     fewer_registers<24>();
     const std::uint32_t queries = shared + Layout::queries, rows = shared + Layout::rows;
     if (threadIdx.x == 0)
-      backward_narrow_load<width>(p, work, shared, p.k0, shared + Layout::k0, p.q0, queries, p.lse, rows);
+      load_level_0<Layout, 1>(p, work, shared, p.k0, shared + Layout::k0, p.q0, queries, p.lse, rows,
+                              shared + Layout::full_queries, shared + Layout::empty_queries);
     if (threadIdx.x == 32)
-      backward_narrow_load<width>(p, work, shared, p.v, shared + Layout::v, p.grad_out, queries + Layout::grad_out,
-                                  p.delta, rows + Layout::delta);
+      load_level_0<Layout, 1>(p, work, shared, p.v, shared + Layout::v, p.grad_out, queries + Layout::grad_out, p.delta,
+                              rows + Layout::delta, shared + Layout::full_queries, shared + Layout::empty_queries);
     if constexpr (coarse) {
-      if (threadIdx.x == 64) backward_narrow_load_coarse<width>(p, work, shared);
+      if (threadIdx.x == 64) load_coarse_levels<Layout, 1>(p, work, shared);
     }
     if (threadIdx.x == 96) backward_narrow_add<width, coarse, deep>(p, work, shared, 0);
     if constexpr (!coarse) {

@@ -106,7 +106,7 @@ inline constexpr int deep_turns_together = 8;
 
 // The two warpgroups with keys of level 0, the first one for level 3 and the other one for the coarser levels: gradients of
 // the block's keys, and sums for those of queries. A warp has 32 columns. `memory`: shared memory that nothing else uses
-// any more, for `chunk` units. Each block passes through here once, and most of the time goes to fetching the code: both
+// any more, for `chunk` units. Each block passes through here once, and much of the time goes to fetching the code: both
 // warpgroups and both products share it.
 template <class T, int width, int chunk>
 __device__ __forceinline__ void add_deep_gradients(const BackwardParameters& p, const BackwardWork& work,

@@ -1,5 +1,5 @@
-// Backward on Hopper for widths up to 64: half a step of a warpgroup, 64 keys and 32 queries. Halves take turns with
-// the tensor cores, and need so few registers that the keys and values of the warpgroup can stay in some.
+// Backward on Hopper: half a step of a warpgroup, 64 keys and 32 queries. For widths up to 64, halves take turns with the
+// tensor cores, and need so few registers that the keys and values of the warpgroup can stay in some.
 //
 // Half b has blocks 4b .. 4b + 3 of a step's columns. In block j = 2a + v of it the thread's query is
 // 32v + 8c + 4e + 2b + a, and its data of queries are at 4v + 2e + a.
