@@ -10,6 +10,8 @@
 #include <torch/autograd.h>
 #include <torch/cuda.h>
 
+#include <functional>
+
 #include "attention_cases.h"
 #include "hkt/ops.h"
 #include "hkt/reference.h"
@@ -159,7 +161,8 @@ void expect_every_element_written(at::ScalarType type) {
   for (const auto& c : cases) {
     const auto inputs = make_inputs(c, type, c.length, gpu);
     const auto direction = direction_for(c).to(type);
-    for (int attempt = 0; attempt < 2; ++attempt) {
+    for (const bool deterministic : {false, true}) {
+      at::globalContext().setDeterministicAlgorithms(deterministic, false);
       c10::cuda::CUDACachingAllocator::emptyCache();
       std::vector<at::Tensor> poison;
       for (int i = 0; i < 64; ++i)
@@ -195,11 +198,12 @@ TEST_F(AttentionCuda, TheSameBitsOnEveryRunWhenAskedFor) {
   };
   for (const int64_t width : {32, 64, 128, 72})
     for (const bool causal : {false, true}) {
-      for (const int64_t levels : {3, 5})
+      for (const int64_t levels : {1, 2, 3, 5})
         expect_same({2, 2, 700, width, width, levels, causal, true, Layout::heads_inside},
                     width == 64 && levels == 3 ? 1000 : 60);
-      // More blocks than run at once, and groups of heads, the last of them a larger one.
+      // More blocks than run at once, and groups of heads, the last of them a smaller one.
       expect_same({1, 19, 2200, width, width, 8, causal}, 20);
+      expect_same({3, 19, 1100, width, width, 3, causal, true}, 20);
       expect_same({1, 2, 4300, width, width, 5, causal}, 10);
     }
 }
@@ -208,7 +212,9 @@ TEST_F(AttentionCuda, AFixedOrderOfAdditionsGivesTheSameResults) {
   at::globalContext().setDeterministicAlgorithms(true, false);
   for (const bool causal : {false, true})
     for (const int64_t width : {32, 64, 128}) {
-      expect_low_precision({2, 9, 1300, width, width, 3, causal, true, Layout::heads_inside}, at::kBFloat16, width);
+      for (const int64_t levels : {1, 2, 3})
+        expect_low_precision({2, 9, 1300, width, width, levels, causal, true, Layout::heads_inside}, at::kBFloat16,
+                             width);
       expect_low_precision({1, 11, 1300, width, width, 6, causal, true}, at::kHalf, width);
     }
 }
@@ -217,18 +223,18 @@ TEST_F(AttentionCuda, AFixedOrderOfAdditionsGivesTheSameResults) {
 TEST_F(AttentionCuda, SeveralPassesInAFixedOrderAtOnce) {
   at::globalContext().setDeterministicAlgorithms(true, false);
   for (const int64_t width : {64, 128})
-    for (const int64_t levels : {3, 5}) {
-      const AttentionCase c{1, 3, 3000, width, width, levels};
+    for (const auto& [levels, causal] : {std::pair{3, false}, {3, true}, {5, false}, {5, true}}) {
+      const AttentionCase c{1, 3, 3000, width, width, levels, causal};
       const auto inputs = make_inputs(c, at::kBFloat16, width, gpu);
       const auto direction = direction_for(c).to(at::kBFloat16);
-      const auto expected = fast_results(inputs, direction, false);
+      const auto expected = fast_results(inputs, direction, causal);
       c10::cuda::device_synchronize();
       std::vector<Results> found;
       std::vector<at::cuda::CUDAStream> streams;
       for (int i = 0; i < 4; ++i) streams.push_back(at::cuda::getStreamFromPool());
       for (int i = 0; i < 24; ++i) {
         const c10::cuda::CUDAStreamGuard on_stream(streams[i % streams.size()]);
-        found.push_back(fast_results(inputs, direction, false));
+        found.push_back(fast_results(inputs, direction, causal));
       }
       c10::cuda::device_synchronize();
       for (const auto& results : found) expect_equal_bits(results, expected, c);
@@ -269,6 +275,27 @@ TEST_F(AttentionCuda, PaddingAndTheFutureChangeNothing) {
         for (size_t i = 0; i < grads.size(); ++i)
           EXPECT_TRUE(grads[i].equal(other_grads[i])) << describe(c, "gradient of " + inputs.name(i)) << valid;
       }
+}
+
+TEST_F(AttentionCuda, ResultsAreLaidOutAsTheirInputs) {
+  const auto options = at::TensorOptions(at::kBFloat16).device(gpu);
+  const std::function<at::Tensor()> layouts[] = {
+      [&] { return at::randn({2, 3, 40, 16}, options); },
+      [&] { return at::randn({2, 40, 3, 16}, options).transpose(1, 2); },
+      [&] { return at::randn({2, 40, 3, 48}, options).narrow(3, 16, 16).transpose(1, 2); },  // a part of wider rows
+      [&] { return at::randn({2, 3, 40, 32}, options).slice(3, 0, 32, 2); },
+  };
+  for (const bool deterministic : {false, true})
+    for (const auto& make : layouts) {
+      at::globalContext().setDeterministicAlgorithms(deterministic, false);
+      const auto q = make().requires_grad_(), k = make().requires_grad_(), v = make().requires_grad_();
+      const auto [out, lse] = hkt::attention({q}, {k}, v, at::ones({3, 1}, options.dtype(at::kFloat)));
+      const auto expected = v.stride(3) == 1 ? at::empty_like(v) : at::empty(v.sizes(), options);
+      EXPECT_EQ(out.strides(), expected.strides());
+      EXPECT_EQ(lse.strides(), at::IntArrayRef({120, 40, 1}));
+      for (const auto& grad : torch::autograd::grad({out}, {q, k, v}, {at::ones_like(out)}))
+        EXPECT_EQ(grad.strides(), expected.strides());
+    }
 }
 
 TEST_F(AttentionCuda, LengthsAreClamped) {

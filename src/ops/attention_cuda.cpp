@@ -22,7 +22,7 @@ AttentionOutput attention_cuda(at::TensorList q, at::TensorList k, const at::Ten
                                bool causal, const std::optional<at::Tensor>& lengths, std::optional<double> scale) {
   check_attention_inputs(q, k, v, weights, lengths);
   const c10::cuda::CUDAGuard on_device(v.device());
-  const auto output = empty_attention_output(v);
+  const auto output = empty_attention_output(v, at::cuda::getCUDADeviceAllocator());
   if (v.numel() == 0) return output;
   const auto call = forward_call(q, k, v, weights, causal, lengths, scale, output);
   const auto device = current_device();
@@ -38,7 +38,7 @@ AttentionGradients attention_backward_cuda(const at::Tensor& grad_out, at::Tenso
   check_attention_inputs(q, k, v, weights, lengths);
   check_attention_gradient(grad_out, v, out, lse);
   const c10::cuda::CUDAGuard on_device(v.device());
-  const auto gradients = empty_attention_gradients(q, k, v, weights);
+  const auto gradients = empty_attention_gradients(q, k, v, weights, at::cuda::getCUDADeviceAllocator());
   if (v.numel() == 0) {
     std::get<3>(gradients).zero_();
     return gradients;

@@ -1,5 +1,9 @@
 #include "attention_inputs.h"
 
+#include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
+#include <c10/util/strides.h>
+
 #include <ostream>
 
 #include "hkt/kernels.h"
@@ -50,10 +54,26 @@ void check_level(const at::Tensor& tensor, const char* list, size_t level, const
               width);
 }
 
+at::Tensor empty_by(c10::Allocator& allocator, at::IntArrayRef sizes, at::IntArrayRef strides,
+                    const at::TensorOptions& options) {
+  return at::detail::empty_strided_generic(
+      sizes, strides, &allocator, c10::DispatchKeySet(options.computeDispatchKey()), options.dtype().toScalarType());
+}
+
+at::Tensor empty_dense(c10::SymIntArrayRef sizes, const at::TensorOptions& options, c10::Allocator* allocator) {
+  if (allocator == nullptr) return at::empty_symint(sizes, options);
+  const auto known = C10_AS_INTARRAYREF_SLOW(sizes);
+  return empty_by(*allocator, known, c10::contiguous_strides(known), options);
+}
+
 // Laid out as `tensor`, with a last stride of 1.
-at::Tensor empty_dense_like(const at::Tensor& tensor) {
-  if (tensor.sym_stride(-1) == 1) return at::empty_like(tensor);
-  return at::empty_symint(tensor.sym_sizes(), tensor.options());
+at::Tensor empty_dense_like(const at::Tensor& tensor, c10::Allocator* allocator) {
+  if (tensor.sym_stride(-1) != 1) return empty_dense(tensor.sym_sizes(), tensor.options(), allocator);
+  if (allocator == nullptr) return at::empty_like(tensor);
+  if (tensor.is_non_overlapping_and_dense())
+    return empty_by(*allocator, tensor.sizes(), tensor.strides(), tensor.options());
+  const auto strides = at::infer_dense_strides(tensor.sizes(), tensor.strides());  // as at::empty_like
+  return empty_by(*allocator, tensor.sizes(), strides, tensor.options());
 }
 
 }  // namespace
@@ -106,19 +126,19 @@ void check_attention_gradient(const at::Tensor& grad_out, const at::Tensor& v, c
               weight_type(v.scalar_type()), " ", v.sym_sizes().slice(0, 3));
 }
 
-AttentionOutput empty_attention_output(const at::Tensor& v) {
-  return {empty_dense_like(v),
-          at::empty_symint(v.sym_sizes().slice(0, 3), v.options().dtype(weight_type(v.scalar_type())))};
+AttentionOutput empty_attention_output(const at::Tensor& v, c10::Allocator* allocator) {
+  const auto lse_options = v.options().dtype(weight_type(v.scalar_type()));
+  return {empty_dense_like(v, allocator), empty_dense(v.sym_sizes().slice(0, 3), lse_options, allocator)};
 }
 
 AttentionGradients empty_attention_gradients(at::TensorList q, at::TensorList k, const at::Tensor& v,
-                                             const at::Tensor& weights) {
+                                             const at::Tensor& weights, c10::Allocator* allocator) {
   std::vector<at::Tensor> grad_q;
   std::vector<at::Tensor> grad_k;
-  for (const at::Tensor& level : q) grad_q.push_back(empty_dense_like(level));
-  for (const at::Tensor& level : k) grad_k.push_back(empty_dense_like(level));
-  return {std::move(grad_q), std::move(grad_k), empty_dense_like(v),
-          at::empty_symint(weights.sym_sizes(), weights.options())};
+  for (const at::Tensor& level : q) grad_q.push_back(empty_dense_like(level, allocator));
+  for (const at::Tensor& level : k) grad_k.push_back(empty_dense_like(level, allocator));
+  return {std::move(grad_q), std::move(grad_k), empty_dense_like(v, allocator),
+          empty_dense(weights.sym_sizes(), weights.options(), allocator)};
 }
 
 }  // namespace hkt::ops

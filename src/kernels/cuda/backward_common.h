@@ -17,15 +17,10 @@ struct HeadGroups {
   int size, count;
 };
 // For blocks of a tile of keys each, of which so many can run at the same time.
-inline HeadGroups head_groups(const AttentionForward& problem, bool deterministic, std::int64_t key_tiles,
-                              std::int64_t places) {
+inline HeadGroups head_groups(const AttentionForward& problem, std::int64_t key_tiles, std::int64_t places) {
   const std::int64_t heads = problem.batch * problem.heads;
   std::int64_t size = 1, count = heads;
-  if (deterministic && !problem.causal) {
-    // In a fixed order of additions each block is a step behind the one before it in its head: few of each run at once.
-    size = std::min<std::int64_t>(8, heads);
-    count = heads / size;
-  } else if (!deterministic && problem.causal) {
+  if (problem.causal) {
     // The blocks of the first keys have most to do. They start first in as many heads at once as have their queries and
     // output gradients in half of the cache; the last group has enough for three blocks in each place, so that the light
     // ones, which come last, even out what the heavy ones leave.
@@ -34,6 +29,13 @@ inline HeadGroups head_groups(const AttentionForward& problem, bool deterministi
     count = std::max<std::int64_t>(1, 1 + (heads - ceil_divide<std::int64_t>(3 * places, key_tiles)) / size);
   }
   return {static_cast<int>(size), static_cast<int>(count)};
+}
+// For a fixed order of additions, in which each block is a step behind the one before it in its head: about `of_a_head`
+// blocks of each head run at the same time. More would wait for each other, fewer need more of the cache.
+inline HeadGroups ordered_head_groups(const AttentionForward& problem, std::int64_t of_a_head, std::int64_t places) {
+  const std::int64_t heads = problem.batch * problem.heads, wanted = std::max<std::int64_t>(1, places / of_a_head);
+  const std::int64_t size = ceil_divide(heads, std::max<std::int64_t>(1, (heads + wanted / 2) / wanted));
+  return {static_cast<int>(size), static_cast<int>(ceil_divide(heads, size))};
 }
 
 // For each row of [batch, heads, padded_length]: lse in base 2 (+infinity for padding, so that its probabilities are zero)

@@ -3,6 +3,7 @@
 // the scores' gradient. Gradients of the queries are added up in float32 in the workspace; finish_kernel brings them home.
 #pragma once
 
+#include "../turns.h"
 #include "backward_gradients.h"
 #include "backward_scores.h"
 
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
   using S = Share<width, n>;
   constexpr int thread_count = threads<width, n>;
   extern __shared__ __align__(1024) unsigned char memory[];
-  const Block<width, n> block(problem, fixed ? fixed : problem.levels, groups, turns != nullptr && problem.causal,
+  const Block<width, n> block(problem, fixed ? fixed : problem.levels, groups, turns != nullptr,
                               static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)));
   const int levels = block.levels, length = block.length;
   Source<T>* sources = reinterpret_cast<Source<T>*>(memory + block.layout.sources);  // of q and grad_out
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
     }
     commit_copies();
   };
-  if (block.has_tiles()) {
+  if (block.steps() > 0) {
     find_sources(sources, problem.k, problem.v, levels, block.place);
     __syncthreads();
     copy_levels<T, width, thread_count, fixed>(block.k, sources, block.place.first, length, levels, n, problem.width);
@@ -61,45 +62,56 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
     __syncthreads();
     find_sources(sources, problem.q, problem.grad_out, levels, block.place);
     __syncthreads();
-    copy_queries(block.first_tile, block.first_tile % 2);
+    copy_queries(block.tile(0), 0);
     wait_copies<0>();
     __syncthreads();
-    write_quad_scores<T, fixed>(block, block.first_tile % 2);
+    write_quad_scores<T, fixed>(block, 0);
   }
   const KeptRows<width, Kept<width, n, fixed>::keys> keys(block.k, 32 * S::key_warp());
   const KeptRows<width, Kept<width, n, fixed>::values> values(block.v, 32 * S::key_warp());
 
   KeyGradients<width, n, max_level_count> sums(all_sums.coarse_keys +
                                                blockIdx.x * std::int64_t(parked_floats<width, n>));
+  // In a fixed order of additions to grad_q: the counters of the sequence's tiles. The blocks of all keys before these have
+  // the same tiles, come before this block in the grid, and add first. One thread looks early whether the block's turn has
+  // come, so that usually nobody waits for that.
   int* const counters = turns != nullptr ? turns + block.sequence * ((length + queries - 1) / queries) : nullptr;
-  for (int tile = block.first_tile; tile < block.end_tile; ++tile) {
-    const int stage = tile % 2;
+  int* const is_turn = reinterpret_cast<int*>(memory + block.layout.turn);
+  const int own_turn = block.place.first / n;
+  for (int step = 0; step < block.steps(); ++step) {
+    const int stage = step % 2, tile = block.tile(step);
+    const bool is_last = step + 1 == block.steps();
     __syncthreads();
     {
       float probabilities[2][S::blocks][4];
+      int now = 0;
+      if (counters && threadIdx.x == 0) now = peek_turn(counters + tile);
       take_probabilities<T>(probabilities, block, keys, stage, tile * queries, [&] {
-        if (tile + 1 < block.end_tile) copy_queries(tile + 1, stage ^ 1);
+        if (!is_last) copy_queries(block.tile(step + 1), stage ^ 1);
+        if (counters && threadIdx.x == 0) *is_turn = now == own_turn;
       });
       take_gradients<T>(probabilities, block, values, stage);
     }
-    if (counters) __threadfence();  // what was added in the last step, before the next block is told
+    if (counters && threadIdx.x == 0) {
+      order_turns();
+      if (step > 0) pass_turn(counters + block.tile(step - 1));  // long after its additions
+    }
     wait_copies<0>();
     __syncthreads();
-    if (counters && tile > block.first_tile && threadIdx.x == 0) atomicAdd(counters + tile - 1, 1);
-    if (tile + 1 < block.end_tile) write_quad_scores<T, fixed>(block, stage ^ 1);
-    add_key_gradients<T>(sums, block, stage, tile == block.first_tile);
+    if (!is_last) write_quad_scores<T, fixed>(block, stage ^ 1);
+    add_key_gradients<T>(sums, block, stage, step == 0);
     add_query_gradients<T, fixed>(block, tile * queries, all_sums, [&] {
-      if (!counters) return;
-      if (threadIdx.x == 0)
-        while (*static_cast<volatile int*>(counters + tile) != block.rank(tile)) __nanosleep(32);
+      if (!counters || *is_turn) return;
+      if (threadIdx.x == 0) wait_turn(counters + tile, own_turn);
       __syncthreads();
-      __threadfence();
     });
   }
-  if (counters && block.has_tiles()) {
-    __threadfence();
+  if (counters && block.steps() > 0) {
     __syncthreads();
-    if (threadIdx.x == 0) atomicAdd(counters + block.end_tile - 1, 1);
+    if (threadIdx.x == 0) {
+      order_turns();
+      pass_turn(counters + block.tile(block.steps() - 1));
+    }
   }
 
   const float factor = block.weights[0] * static_cast<float>(problem.scale);
@@ -189,8 +201,9 @@ void start_tiles(const AttentionBackward& problem, const Device& device, const W
   const std::int64_t key_tiles = ceil_divide<std::int64_t>(problem.length, n);
   const dim3 blocks(static_cast<unsigned>(problem.batch * problem.heads * key_tiles));
   int* const turns = device.deterministic ? reinterpret_cast<int*>(base + w.turns) : nullptr;
-  const HeadGroups groups =
-      head_groups(problem, device.deterministic, key_tiles, device.multiprocessors * side_by_side<width, n>);
+  const std::int64_t places = device.multiprocessors * side_by_side<width, n>;
+  const HeadGroups groups = device.deterministic ? ordered_head_groups(problem, problem.causal ? 8 : 16, places)
+                                                 : head_groups(problem, key_tiles, places);
   const auto kernel = max_level_count == 3 && problem.levels == 3 ? backward_kernel<T, width, n, 3, 3>
                                                                   : backward_kernel<T, width, n, max_level_count, 0>;
   launch(kernel, blocks, threads<width, n>, layout_of<width, n>(problem.levels).end, device.stream, problem,

@@ -127,6 +127,7 @@ struct Block {
   int length, levels;        // of the problem
   int first_tile, end_tile;  // of queries; none if the keys are padding
   bool causal;
+  bool descends;  // goes through the tiles from the last one on, which all blocks of the head have
   const float* weights;
   float unit, fine_weight, pair_weight;  // of the scores, in base 2; of levels 0 and 1, times the unit
 
@@ -137,11 +138,12 @@ struct Block {
   Swizzled<queries / 2> pairs;
   Swizzled<queries / 4> quads;
 
-  __device__ Block(const AttentionForward& problem, int level_count, const HeadGroups& groups, bool last_first,
+  __device__ Block(const AttentionForward& problem, int level_count, const HeadGroups& groups, bool ordered,
                    std::uint32_t memory)
       : length(static_cast<int>(problem.length)),
         levels(level_count),
         causal(problem.causal),
+        descends(ordered && problem.causal),
         unit(static_cast<float>(problem.scale) * log2_e),
         base(memory),
         layout(backward_tile::layout_of<width, n>(level_count)),
@@ -156,24 +158,17 @@ struct Block {
     const unsigned group = min(blockIdx.x / group_blocks, last), first_head = group * groups.size;
     const unsigned heads = group < last ? groups.size : gridDim.x / key_tiles - first_head;
     const unsigned rest = blockIdx.x - group * group_blocks;
-    int index = static_cast<int>(rest / heads);
-    if (last_first) index = key_tiles - 1 - index;
     sequence = first_head + rest % heads;
     const std::int64_t batch = sequence / problem.heads;
-    place = {index * n, sequence % problem.heads, batch, valid_length(problem, batch)};
+    place = {static_cast<int>(rest / heads) * n, sequence % problem.heads, batch, valid_length(problem, batch)};
     first_tile = causal ? place.first / queries : 0;
     end_tile = place.first < place.length ? (place.length + queries - 1) / queries : first_tile;
     weights = static_cast<const float*>(problem.weights) + place.head * levels;
     fine_weight = weights[0] * unit;
     pair_weight = levels > 1 ? weights[1] * unit : 0;
   }
-  __device__ __forceinline__ bool has_tiles() const { return first_tile < end_tile; }
-  // How many blocks add to a tile before this one, so that equal inputs give equal bits: those of keys before it, or with a
-  // causal mask after it. Either way they are before it in the grid, and are assumed to start before it.
-  __device__ __forceinline__ int rank(int tile) const {
-    const int own = place.first / n;
-    return causal ? tile * queries / n - own : own;
-  }
+  __device__ __forceinline__ int steps() const { return end_tile - first_tile; }
+  __device__ __forceinline__ int tile(int step) const { return descends ? end_tile - 1 - step : first_tile + step; }
   // Of a stage: queries, grad_out, lse and delta.
   __device__ __forceinline__ Swizzled<width> q(int stage) const {
     return {base + layout.stages + stage * layout.stage_bytes};

@@ -149,7 +149,7 @@ __device__ __forceinline__ void write_coarse(const AttentionBackward& problem, c
                                              float (*scratch)[width], float* half_rows) {
   const int lane = threadIdx.x % 32;
   float sums[1][blocks][4];
-  all.read(sums, block.has_tiles());
+  all.read(sums, block.steps() > 0);
   __syncthreads();
 #pragma unroll
   for (int b = 0; b < blocks; ++b)

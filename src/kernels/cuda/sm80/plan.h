@@ -39,9 +39,9 @@ inline constexpr int parked_floats = (n / 2 + n / 4) * width;
 
 // Where things lie in shared memory, in bytes. Keys and values of the tile, two stages of queries and grad_out, then
 // probabilities, gradients of the scores and sums of those over 2 × 2 and 4 × 4 as [key][query]; scores of the levels
-// beyond 1.
+// beyond 1; whether it is the block's turn.
 struct Layout {
-  int values, stages, stage_bytes, probabilities, gradients, pairs, quads, quad_scores, row_data, sources;
+  int values, stages, stage_bytes, probabilities, gradients, pairs, quads, quad_scores, row_data, sources, turn;
   int end;
 };
 inline constexpr int quad_pitch = queries / 4 + 4;  // of those scores; spread over the banks
@@ -59,7 +59,8 @@ __host__ __device__ constexpr Layout layout_of(int levels) {
   at.quad_scores = at.quads + n / 4 * queries / 4 * 2;
   at.row_data = at.quad_scores + (levels > 2 ? n / 4 * quad_pitch * 4 : 0);  // lse and delta of the two stages
   at.sources = at.row_data + 2 * 2 * queries * 4;
-  at.end = at.sources + source_bytes;
+  at.turn = at.sources + source_bytes;
+  at.end = at.turn + 16;
   return at;
 }
 // The keys of a tile for a problem, or 0 if none will do. A row of the coarsest level spans two tiles at most.

@@ -189,10 +189,12 @@ void backward(const AttentionBackward& problem, const Device& device, void* work
   p.query_tiles = static_cast<int>(t.query_tiles);
   p.key_tiles = static_cast<int>(t.key_tiles);
   p.causal = problem.causal;
-  const HeadGroups groups = head_groups(problem, device.deterministic, t.key_tiles, device.multiprocessors);
+  p.last_first = device.deterministic && problem.causal;  // see turn() in backward_turns.h
+  const HeadGroups groups = p.last_first           ? HeadGroups{1, static_cast<int>(t.sequences)}
+                            : device.deterministic ? ordered_head_groups(problem, 16, device.multiprocessors)
+                                                   : head_groups(problem, t.key_tiles, device.multiprocessors);
   p.group = groups.size;
   p.groups = groups.count;
-  p.last_first = device.deterministic && problem.causal;  // see turn() in backward_turns.h
   p.rotate = !device.deterministic && !problem.causal;
 
   row_data(problem, device, lse, delta);

@@ -18,11 +18,13 @@ template <bool coarse, bool deep>
 __device__ __forceinline__ void backward_wide_add(const BackwardParameters& p, const BackwardWork& work,
                                                   std::uint32_t shared) {
   using Layout = BackwardWideLayout;
+  const bool ordered = p.turns != nullptr;
+  int now = -1;  // of the next step's turn: see begin_turn
   BackwardRing<Layout::stages> ring;
 #pragma unroll 1
   for (int i = 0; i < work.steps; ++i) {
     const int tile = work.query_tile(i);
-    begin_turn(p, work, tile);
+    if (ordered) begin_turn(p, work, tile, 0, now);
     const std::uint32_t from = shared + Layout::queries + ring.stage * Layout::query_stage + Layout::grad_out;
     float* const to = backward_wide_query_sums<coarse, deep>(p, work, tile);
     barrier_wait(shared + Layout::full_second_sums + ring.stage * 8, ring.parity);
@@ -35,7 +37,11 @@ __device__ __forceinline__ void backward_wide_add(const BackwardParameters& p, c
     barrier_arrive(shared + Layout::empty_second_sums);
     wait_stores_read();
     barrier_arrive(shared + Layout::empty_grad_out + ring.stage * 8);
-    end_turn(p, work, tile);
+    if (ordered) {
+      now = peek_step(p, work, i + 1, 0);
+      wait_stores();
+      end_turn(p, work, tile, 0);
+    }
     ring.advance();
   }
   wait_stores();

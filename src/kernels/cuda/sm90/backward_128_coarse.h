@@ -90,12 +90,14 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
       Product<T, 16, true, true>::run(sums, keys + k * (Layout::row / 2), gradients + k * 32, k > 0);
     products_commit();
   };
+  int now = -1;  // of the next step's turn, for one thread: see begin_turn
   // A step's additions were started a while ago, so that to wait for their end does not take long.
   const auto end_turn_of = [&](int i) {
     if (p.turns == nullptr) return;
-    __threadfence();
     named_sync(2, 128);
-    if (thread == 0) pass_turn(turn_of(p, work, work.query_tile(i), 1));
+    if (thread != 0) return;
+    now = peek_step(p, work, i + 1, 1);
+    end_turn(p, work, work.query_tile(i), 1);
   };
   const auto add_step = [&](int i) {
     const int tile = work.query_tile(i);
@@ -113,7 +115,7 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
     float* const sums = backward_wide_query_sums<true, deep>(p, work, tile) + 64 * 64 + again(thread) * 4;
     constexpr int next_panel = query_sums_size(64, true, deep);
     if (p.turns != nullptr) {
-      if (thread == 0) wait_turn(turn_of(p, work, tile, 1), turn(p, work, tile));
+      if (thread == 0) begin_turn(p, work, tile, 1, now);
       named_sync(2, 128);
     }
     products_wait<2>();

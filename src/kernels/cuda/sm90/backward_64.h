@@ -20,13 +20,15 @@ __device__ __forceinline__ void backward_narrow_add(const BackwardParameters& p,
   using Layout = BackwardNarrowLayout<width>;
   constexpr int size = query_sums_size(width, coarse, deep);
   float* const query_sums = p.query_sums + static_cast<std::int64_t>(work.sequence) * p.query_tiles * size;
+  constexpr int stride = coarse ? 1 : 2;
+  const bool ordered = p.turns != nullptr;
+  int now = -1;  // of the next step's turn: see begin_turn
 #pragma unroll 1
-  for (int i = first; i < work.steps; i += coarse ? 1 : 2) {
+  for (int i = first; i < work.steps; i += stride) {
     const int buffer = i % 2, parity = i / 2 % 2;
     const int tile = work.query_tile(i);
     float* const to = query_sums + static_cast<std::int64_t>(tile) * size;
-    begin_turn(p, work, tile);
-    const bool ordered = p.turns != nullptr;
+    if (ordered) begin_turn(p, work, tile, 0, now);
     if (coarse && ordered) {
       barrier_wait(shared + Layout::full_coarse_sums, i % 2);
       add_floats(to + 64 * width, shared + Layout::coarse_sums, Layout::coarse_sums_bytes);
@@ -43,7 +45,11 @@ __device__ __forceinline__ void backward_narrow_add(const BackwardParameters& p,
       wait_stores_read();
       barrier_arrive(shared + Layout::empty_sums + buffer * 8);
     }
-    end_turn(p, work, tile);
+    if (ordered) {
+      now = peek_step(p, work, i + stride, 0);
+      wait_stores();
+      end_turn(p, work, tile, 0);
+    }
   }
   wait_stores();
 }

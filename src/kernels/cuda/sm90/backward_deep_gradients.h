@@ -203,9 +203,11 @@ __device__ __forceinline__ void add_deep_gradients(const BackwardParameters& p, 
       __syncwarp();
       add_units(first, i, end);
       if (!ordered) continue;
-      asm volatile("fence.acq_rel.gpu;" ::: "memory");
       __syncwarp();
-      if (awaits) pass_turn(turns);
+      if (awaits) {
+        order_turns();
+        pass_turn(turns);
+      }
     }
   }
   if (threadIdx.x == 128) give_slot_back(p, slot_number(slot_place));
