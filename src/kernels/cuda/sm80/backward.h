@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
                                                blockIdx.x * std::int64_t(parked_floats<width, n>));
   // In a fixed order of additions to grad_q: the counters of the sequence's tiles. The blocks of all keys before these have
   // the same tiles, come before this block in the grid, and add first. One thread looks early whether the block's turn has
-  // come, so that usually nobody waits for that.
+  // come, so that usually nobody waits for that, and passes the turn of the last step while products are on their way.
   int* const counters = turns != nullptr ? turns + block.sequence * ((length + queries - 1) / queries) : nullptr;
   int* const is_turn = reinterpret_cast<int*>(memory + block.layout.turn);
   const int own_turn = block.place.first / n;
@@ -88,13 +88,13 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
       if (counters && threadIdx.x == 0) now = peek_turn(counters + tile);
       take_probabilities<T>(probabilities, block, keys, stage, tile * queries, [&] {
         if (!is_last) copy_queries(block.tile(step + 1), stage ^ 1);
-        if (counters && threadIdx.x == 0) *is_turn = now == own_turn;
+        if (counters && threadIdx.x == 0) {
+          order_turns();
+          if (step > 0) pass_turn(counters + block.tile(step - 1));
+          *is_turn = now == own_turn;
+        }
       });
       take_gradients<T>(probabilities, block, values, stage);
-    }
-    if (counters && threadIdx.x == 0) {
-      order_turns();
-      if (step > 0) pass_turn(counters + block.tile(step - 1));  // long after its additions
     }
     wait_copies<0>();
     __syncthreads();
@@ -202,7 +202,7 @@ void start_tiles(const AttentionBackward& problem, const Device& device, const W
   const dim3 blocks(static_cast<unsigned>(problem.batch * problem.heads * key_tiles));
   int* const turns = device.deterministic ? reinterpret_cast<int*>(base + w.turns) : nullptr;
   const std::int64_t places = device.multiprocessors * side_by_side<width, n>;
-  const HeadGroups groups = device.deterministic ? ordered_head_groups(problem, problem.causal ? 8 : 16, places)
+  const HeadGroups groups = device.deterministic ? ordered_head_groups(problem, problem.causal ? 8 : 12, places)
                                                  : head_groups(problem, key_tiles, places);
   const auto kernel = max_level_count == 3 && problem.levels == 3 ? backward_kernel<T, width, n, 3, 3>
                                                                   : backward_kernel<T, width, n, max_level_count, 0>;

@@ -137,19 +137,6 @@ __device__ __forceinline__ int level_2_batch(const BackwardParameters& p, const 
   return p.levels > 2 ? work.batch : p.batch;
 }
 
-// A place in a ring of stages, and the parity of its barriers.
-template <int stages>
-struct BackwardRing {
-  int stage = 0;
-  int parity = 0;
-  __device__ __forceinline__ void advance() {
-    if (++stage == stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
 // ---- starts; each .cu file has some of the kernels ----
 
 template <class T, int width, bool coarse, bool deep>

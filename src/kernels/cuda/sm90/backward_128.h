@@ -20,7 +20,7 @@ __device__ __forceinline__ void backward_wide_add(const BackwardParameters& p, c
   using Layout = BackwardWideLayout;
   const bool ordered = p.turns != nullptr;
   int now = -1;  // of the next step's turn: see begin_turn
-  BackwardRing<Layout::stages> ring;
+  Ring<Layout::stages> ring;
 #pragma unroll 1
   for (int i = 0; i < work.steps; ++i) {
     const int tile = work.query_tile(i);

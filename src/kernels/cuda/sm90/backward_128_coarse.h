@@ -27,7 +27,7 @@ __device__ __forceinline__ void backward_wide_coarse(const BackwardParameters& p
     return deep_slot(p, again(shared) + Layout::slot) + work.query_tile(i) * deep_tile_size;
   };
   barrier_wait(shared + Layout::full_keys, 0);
-  BackwardRing<Layout::coarse_stages> ring;  // of coarse queries
+  Ring<Layout::coarse_stages> ring;  // of coarse queries
   const auto make_scores = [&](int i) {
     const std::uint64_t q1 = operand<128>(shared, Layout::coarse + ring.stage * Layout::coarse_stage);
     const std::uint64_t q2 = q1 + Layout::q2 / 16;

@@ -79,7 +79,7 @@ __device__ __forceinline__ void backward_wide_late(const BackwardParameters& p, 
   const auto give_back = [&](int stage) {
     if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::empty_late + stage * 8);
   };
-  BackwardRing<Layout::late_stages> ring;
+  Ring<Layout::late_stages> ring;
 #pragma unroll 1
   for (int i = 0; i < work.steps; ++i) {
     const std::uint32_t stage = shared + ring.stage * Layout::late_stage;

@@ -37,7 +37,7 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
   };
   barrier_wait(shared + Layout::full_keys, 0);
 
-  BackwardRing<Layout::coarse_stages> ahead;
+  Ring<Layout::coarse_stages> ahead;
   const auto make_scores = [&](int i) {
     const int buffer = i % 2, parity = i / 2 % 2;
     const std::uint64_t q1 = coarse_queries + ahead.stage * (Layout::coarse_stage / 16);
@@ -65,7 +65,7 @@ __device__ __forceinline__ void backward_narrow_coarse(const BackwardParameters&
     ahead.advance();
   };
 
-  BackwardRing<Layout::coarse_stages> ring;
+  Ring<Layout::coarse_stages> ring;
 #pragma unroll 1
   for (int i = coarse ? -1 : 0; i < work.steps; ++i) {
     if constexpr (coarse) {

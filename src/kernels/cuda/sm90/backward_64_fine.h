@@ -86,7 +86,7 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
   products_wait<0>();
   pin(scores);
   // A step begins with its scores, and ends with the next one's: their product follows that of grad_k without a pause.
-  BackwardRing<Layout::stages> ring;
+  Ring<Layout::stages> ring;
 #pragma unroll 1
   for (int i = 0; i < work.steps; ++i) {
     const int buffer = i % 2, parity = i / 2 % 2;
@@ -148,7 +148,7 @@ __device__ __forceinline__ void backward_narrow_fine(const BackwardParameters& p
     __syncwarp();
     if (every_lane_arrives || lane == 0) barrier_arrive(shared + Layout::full_gradients + buffer * 8);
 
-    BackwardRing<Layout::stages> next = ring;
+    Ring<Layout::stages> next = ring;
     const bool is_last = i + 1 == work.steps;
     if (!is_last) next.advance();  // else the last scores once more, for nobody
     barrier_wait(shared + Layout::full_queries + next.stage * 8, next.parity);

@@ -65,7 +65,7 @@ __device__ __forceinline__ void load_level_0(const BackwardParameters& p, const 
   barrier_expect(shared + Layout::full_keys, panels * backward_keys * Layout::row);
   load_keys<Layout::row, panels>(keys, key_maps, shared + Layout::full_keys, work);
   row_data += static_cast<std::int64_t>(work.sequence) * p.query_tiles * backward_queries;
-  BackwardRing<Layout::stages> ring;
+  Ring<Layout::stages> ring;
 #pragma unroll 1
   for (int i = 0; i < work.steps; ++i) {
     const int tile = work.query_tile(i);
@@ -84,7 +84,7 @@ __device__ __forceinline__ void load_coarse_levels(const BackwardParameters& p, 
                                                    std::uint32_t shared) {
   barrier_expect(shared + Layout::full_keys, panels * (backward_keys / 2 + backward_keys / 4) * Layout::row);
   load_coarse_keys<Layout::row, panels>(shared + Layout::k1, shared + Layout::k2, p, shared + Layout::full_keys, work);
-  BackwardRing<Layout::coarse_stages> ring;
+  Ring<Layout::coarse_stages> ring;
 #pragma unroll 1
   for (int i = 0; i < work.steps; ++i) {
     const std::uint32_t full = shared + Layout::full_coarse + ring.stage * 8;

@@ -123,19 +123,6 @@ __device__ __forceinline__ const char* head_data(const Array& array, const Item&
   return static_cast<const char*>(array.data) + 2 * (item.batch * array.batch_stride + item.head * array.head_stride);
 }
 
-// A place in a ring of stages, and the parity of its barriers.
-template <int stages>
-struct Ring {
-  int stage = 0;
-  int parity = 0;
-  __device__ __forceinline__ void advance() {
-    if (++stage == stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
 // ---- copies of coarse keys ----
 
 // Copies rows of a level, first_row on, to the places above; zeros beyond the array's rows and width. Tiles have rows of

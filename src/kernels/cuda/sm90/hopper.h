@@ -43,6 +43,18 @@ __device__ __forceinline__ void barrier_wait(std::uint32_t barrier, int parity) 
       "r"(parity)
       : "memory");
 }
+// A place in a ring of stages, and the parity of its barriers.
+template <int stages>
+struct Ring {
+  int stage = 0;
+  int parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
 // Named barriers of the block: `threads` of them take part.
 __device__ __forceinline__ void named_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
