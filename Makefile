@@ -75,6 +75,7 @@ format: setup-lint
 lint: setup-lint
 	@$(lint)/clang-format --dry-run --Werror $(sources)
 	cmake --preset release -B build/lint -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DHKT_PYTHON=$(python) >/dev/null
+	cmake --build build/lint --target hkt_version >/dev/null
 	$(lint)/run-clang-tidy.py -clang-tidy-binary $(lint)/clang-tidy -p build/lint -quiet -warnings-as-errors='*' \
 		-extra-arg=-Wno-unused-command-line-argument -extra-arg=-idirafter$(dir $(shell g++ -print-file-name=include/omp.h)) '^$(CURDIR)/(src|tests|bench)/'
 
