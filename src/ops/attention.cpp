@@ -132,7 +132,7 @@ AttentionGradients attention_backward_meta(const at::Tensor& grad_out, at::Tenso
                                            std::optional<double>) {
   check_attention_inputs(q, k, v, weights, lengths);
   check_attention_gradient(grad_out, v, out, lse);
-  return empty_attention_gradients(q, k, v, weights);
+  return in_types_of_inputs(empty_attention_gradients(q, k, v, weights), weights);
 }
 
 // q, k and v take autocast's type; the weights stay float32.

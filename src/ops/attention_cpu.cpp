@@ -38,7 +38,8 @@ kernels::cpu::Machine torch_machine() {
 
 void check_length_values(const std::optional<at::Tensor>& lengths, int64_t longest) {
   if (!lengths) return;
-  const auto values = lengths->accessor<int64_t, 1>();
+  const auto whole = lengths->to(at::kLong);
+  const auto values = whole.accessor<int64_t, 1>();
   for (int64_t i = 0; i < values.size(0); ++i)
     TORCH_CHECK(values[i] >= 0 && values[i] <= longest, "hkt::attention: lengths[", i, "] is ", values[i],
                 ", must be 0 to ", longest);
@@ -87,13 +88,13 @@ AttentionGradients attention_backward_cpu(const at::Tensor& grad_out, at::Tensor
   const auto gradients = empty_attention_gradients(q, k, v, weights);
   if (v.numel() == 0) {
     std::get<3>(gradients).zero_();
-    return gradients;
+    return in_types_of_inputs(gradients, weights);
   }
   const auto call = backward_call(grad_out, q, k, v, weights, causal, lengths, scale, {out, lse}, gradients);
   const auto machine = torch_machine();
   const at::Tensor workspace = workspace_for(call.problem, machine);
   kernels::cpu::attention_backward(call.problem, machine, workspace.data_ptr());
-  return gradients;
+  return in_types_of_inputs(gradients, weights);
 }
 
 TORCH_LIBRARY_IMPL(hkt, CPU, m) {

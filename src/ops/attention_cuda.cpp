@@ -41,13 +41,13 @@ AttentionGradients attention_backward_cuda(const at::Tensor& grad_out, at::Tenso
   const auto gradients = empty_attention_gradients(q, k, v, weights, at::cuda::getCUDADeviceAllocator());
   if (v.numel() == 0) {
     std::get<3>(gradients).zero_();
-    return gradients;
+    return in_types_of_inputs(gradients, weights);
   }
   const auto call = backward_call(grad_out, q, k, v, weights, causal, lengths, scale, {out, lse}, gradients);
   const auto device = current_device();
   const auto workspace = workspace_for(call.problem, device, v);
   kernels::cuda::attention_backward(call.problem, device, workspace.data_ptr());
-  return gradients;
+  return in_types_of_inputs(gradients, weights);
 }
 
 TORCH_LIBRARY_IMPL(hkt, CUDA, m) {

@@ -11,8 +11,6 @@
 namespace hkt::ops {
 namespace {
 
-at::ScalarType weight_type(at::ScalarType element) { return element == at::kDouble ? at::kDouble : at::kFloat; }
-
 bool is_supported(at::ScalarType type) {
   return type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf;
 }
@@ -66,9 +64,19 @@ at::Tensor empty_dense(c10::SymIntArrayRef sizes, const at::TensorOptions& optio
   return empty_by(*allocator, known, c10::contiguous_strides(known), options);
 }
 
-// Laid out as `tensor`, with a last stride of 1.
+// Whether each row lies dense in memory, with no other row's elements among its own.
+bool has_rows_apart(const at::Tensor& tensor) {
+  if (tensor.sym_stride(-1) != 1) return false;
+  for (int64_t dim = 0; dim + 1 < tensor.dim(); ++dim) {
+    if (tensor.sym_size(dim) > 1 && tensor.sym_stride(dim) < tensor.sym_size(-1)) return false;
+  }
+  return true;
+}
+
+// Laid out as `tensor`, without its gaps. Where its rows overlap (windows, expanded views) the order of the dimensions in
+// memory says nothing, and the last need not come out as the last: then contiguous.
 at::Tensor empty_dense_like(const at::Tensor& tensor, c10::Allocator* allocator) {
-  if (tensor.sym_stride(-1) != 1) return empty_dense(tensor.sym_sizes(), tensor.options(), allocator);
+  if (!has_rows_apart(tensor)) return empty_dense(tensor.sym_sizes(), tensor.options(), allocator);
   if (allocator == nullptr) return at::empty_like(tensor);
   if (tensor.is_non_overlapping_and_dense())
     return empty_by(*allocator, tensor.sizes(), tensor.strides(), tensor.options());
@@ -77,6 +85,8 @@ at::Tensor empty_dense_like(const at::Tensor& tensor, c10::Allocator* allocator)
 }
 
 }  // namespace
+
+at::ScalarType weight_type(at::ScalarType element) { return element == at::kDouble ? at::kDouble : at::kFloat; }
 
 void check_attention_inputs(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
                             const std::optional<at::Tensor>& lengths) {
@@ -101,12 +111,12 @@ void check_attention_inputs(at::TensorList q, at::TensorList k, const at::Tensor
   TORCH_CHECK(weights.sym_size(0) == v.sym_size(1) && weights.sym_size(1) == static_cast<int64_t>(levels),
               "hkt::attention: weights is ", weights.sym_sizes(), ", must be [heads, levels] = [", v.sym_size(1), ", ",
               levels, "]");
-  TORCH_CHECK(weights.scalar_type() == weight_type(v.scalar_type()), "hkt::attention: weights is ",
-              weights.scalar_type(), ", must be ", weight_type(v.scalar_type()), " when v is ", v.scalar_type());
+  TORCH_CHECK(is_supported(weights.scalar_type()), "hkt::attention: weights is ", weights.scalar_type(),
+              ", must be float32, float64, bfloat16 or float16");
   if (lengths) {
     check_kind(*lengths, {"lengths"}, 1, v);
-    TORCH_CHECK(lengths->scalar_type() == at::kLong, "hkt::attention: lengths is ", lengths->scalar_type(),
-                ", must be int64");
+    TORCH_CHECK(lengths->scalar_type() == at::kLong || lengths->scalar_type() == at::kInt,
+                "hkt::attention: lengths is ", lengths->scalar_type(), ", must be int64 or int32");
     TORCH_CHECK(lengths->sym_size(0) == v.sym_size(0), "hkt::attention: lengths has ", lengths->sym_size(0),
                 " entries, must have one per sequence, ", v.sym_size(0));
   }
@@ -138,7 +148,13 @@ AttentionGradients empty_attention_gradients(at::TensorList q, at::TensorList k,
   for (const at::Tensor& level : q) grad_q.push_back(empty_dense_like(level, allocator));
   for (const at::Tensor& level : k) grad_k.push_back(empty_dense_like(level, allocator));
   return {std::move(grad_q), std::move(grad_k), empty_dense_like(v, allocator),
-          empty_dense(weights.sym_sizes(), weights.options(), allocator)};
+          empty_dense(weights.sym_sizes(), weights.options().dtype(weight_type(v.scalar_type())), allocator)};
+}
+
+AttentionGradients in_types_of_inputs(AttentionGradients gradients, const at::Tensor& weights) {
+  auto& grad_weights = std::get<3>(gradients);
+  grad_weights = grad_weights.to(weights.scalar_type());
+  return gradients;
 }
 
 }  // namespace hkt::ops

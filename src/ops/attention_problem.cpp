@@ -20,23 +20,35 @@ kernels::Element element_of(at::ScalarType type) {
   }
 }
 
-// The kernels read rows whose numbers lie side by side.
-kernels::Array hold_rows(std::vector<at::Tensor>& held, const at::Tensor& tensor) {
-  const bool dense = tensor.size(-1) == 1 || tensor.stride(-1) == 1;
-  held.push_back(dense ? tensor : tensor.contiguous());
-  const at::Tensor& kept = held.back();
-  return {kept.data_ptr(), kept.stride(0), kept.stride(1), kept.stride(2)};
+// The kernels read and write rows whose numbers lie side by side.
+bool has_dense_rows(const at::Tensor& tensor) { return tensor.size(-1) == 1 || tensor.stride(-1) == 1; }
+kernels::Array array_of(const at::Tensor& tensor) {
+  return {tensor.data_ptr(), tensor.stride(0), tensor.stride(1), tensor.stride(2)};
 }
 
-void* hold_whole(std::vector<at::Tensor>& held, const at::Tensor& tensor) {
-  held.push_back(tensor.contiguous());
+// What is read: where it is laid out otherwise, a copy.
+kernels::Array input(std::vector<at::Tensor>& held, const at::Tensor& tensor) {
+  held.push_back(has_dense_rows(tensor) ? tensor.resolve_neg() : tensor.contiguous());
+  return array_of(held.back());
+}
+void* whole_input(std::vector<at::Tensor>& held, const at::Tensor& tensor, at::ScalarType type) {
+  held.push_back(tensor.to(type).contiguous());
   return held.back().data_ptr();
+}
+
+// What is written: never a copy, which would be filled in the result's stead.
+kernels::Array output(const at::Tensor& tensor) {
+  TORCH_INTERNAL_ASSERT(has_dense_rows(tensor) && !tensor.is_neg(), "hkt::attention: a result has no dense rows");
+  return array_of(tensor);
+}
+void* whole_output(const at::Tensor& tensor) {
+  TORCH_INTERNAL_ASSERT(tensor.is_contiguous() && !tensor.is_neg(), "hkt::attention: a result is not contiguous");
+  return tensor.data_ptr();
 }
 
 template <class Problem>
 AttentionCall<Problem> call_of(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
-                               bool causal, const std::optional<at::Tensor>& lengths, std::optional<double> scale,
-                               const AttentionOutput& output) {
+                               bool causal, const std::optional<at::Tensor>& lengths, std::optional<double> scale) {
   AttentionCall<Problem> call;
   auto& [problem, held] = call;
   problem.element = element_of(v.scalar_type());
@@ -49,14 +61,12 @@ AttentionCall<Problem> call_of(at::TensorList q, at::TensorList k, const at::Ten
   problem.causal = causal;
   problem.scale = scale.value_or(1 / std::sqrt(static_cast<double>(problem.width)));
   for (size_t level = 0; level < q.size(); ++level) {
-    problem.q[level] = hold_rows(held, q[level]);
-    problem.k[level] = hold_rows(held, k[level]);
+    problem.q[level] = input(held, q[level]);
+    problem.k[level] = input(held, k[level]);
   }
-  problem.v = hold_rows(held, v);
-  problem.out = hold_rows(held, std::get<0>(output));
-  problem.lse = hold_whole(held, std::get<1>(output));
-  problem.weights = hold_whole(held, weights);
-  if (lengths) problem.lengths = static_cast<const int64_t*>(hold_whole(held, *lengths));
+  problem.v = input(held, v);
+  problem.weights = whole_input(held, weights, weight_type(v.scalar_type()));
+  if (lengths) problem.lengths = static_cast<const int64_t*>(whole_input(held, *lengths, at::kLong));
   return call;
 }
 
@@ -65,25 +75,30 @@ AttentionCall<Problem> call_of(at::TensorList q, at::TensorList k, const at::Ten
 AttentionCall<kernels::AttentionForward> forward_call(at::TensorList q, at::TensorList k, const at::Tensor& v,
                                                       const at::Tensor& weights, bool causal,
                                                       const std::optional<at::Tensor>& lengths,
-                                                      std::optional<double> scale, const AttentionOutput& output) {
-  return call_of<kernels::AttentionForward>(q, k, v, weights, causal, lengths, scale, output);
+                                                      std::optional<double> scale, const AttentionOutput& results) {
+  auto call = call_of<kernels::AttentionForward>(q, k, v, weights, causal, lengths, scale);
+  call.problem.out = output(std::get<0>(results));
+  call.problem.lse = whole_output(std::get<1>(results));
+  return call;
 }
 
 AttentionCall<kernels::AttentionBackward> backward_call(const at::Tensor& grad_out, at::TensorList q, at::TensorList k,
                                                         const at::Tensor& v, const at::Tensor& weights, bool causal,
                                                         const std::optional<at::Tensor>& lengths,
-                                                        std::optional<double> scale, const AttentionOutput& output,
+                                                        std::optional<double> scale, const AttentionOutput& results,
                                                         const AttentionGradients& gradients) {
-  auto call = call_of<kernels::AttentionBackward>(q, k, v, weights, causal, lengths, scale, output);
+  auto call = call_of<kernels::AttentionBackward>(q, k, v, weights, causal, lengths, scale);
   auto& [problem, held] = call;
   const auto& [grad_q, grad_k, grad_v, grad_weights] = gradients;
-  problem.grad_out = hold_rows(held, grad_out);
+  problem.out = input(held, std::get<0>(results));
+  problem.lse = whole_input(held, std::get<1>(results), weight_type(v.scalar_type()));
+  problem.grad_out = input(held, grad_out);
   for (size_t level = 0; level < q.size(); ++level) {
-    problem.grad_q[level] = hold_rows(held, grad_q[level]);
-    problem.grad_k[level] = hold_rows(held, grad_k[level]);
+    problem.grad_q[level] = output(grad_q[level]);
+    problem.grad_k[level] = output(grad_k[level]);
   }
-  problem.grad_v = hold_rows(held, grad_v);
-  problem.grad_weights = grad_weights.data_ptr();
+  problem.grad_v = output(grad_v);
+  problem.grad_weights = whole_output(grad_weights);
   return call;
 }
 

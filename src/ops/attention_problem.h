@@ -17,11 +17,11 @@ struct AttentionCall {
 AttentionCall<kernels::AttentionForward> forward_call(at::TensorList q, at::TensorList k, const at::Tensor& v,
                                                       const at::Tensor& weights, bool causal,
                                                       const std::optional<at::Tensor>& lengths,
-                                                      std::optional<double> scale, const AttentionOutput& output);
+                                                      std::optional<double> scale, const AttentionOutput& results);
 AttentionCall<kernels::AttentionBackward> backward_call(const at::Tensor& grad_out, at::TensorList q, at::TensorList k,
                                                         const at::Tensor& v, const at::Tensor& weights, bool causal,
                                                         const std::optional<at::Tensor>& lengths,
-                                                        std::optional<double> scale, const AttentionOutput& output,
+                                                        std::optional<double> scale, const AttentionOutput& results,
                                                         const AttentionGradients& gradients);
 
 }  // namespace hkt::ops
