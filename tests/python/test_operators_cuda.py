@@ -49,6 +49,15 @@ def test_gradients_from_tensors_at_odd_addresses(which):
         torch.testing.assert_close(x, y, rtol=0.05, atol=0.05)
 
 
+@pytest.mark.skipif(torch.cuda.is_available() and torch.cuda.mem_get_info()[0] < 60e9, reason="needs 60 GB")
+@pytest.mark.parametrize("dtype, width", [(torch.bfloat16, 8), (torch.float32, 1)])
+def test_more_blocks_than_a_launch_takes_are_refused(dtype, width):
+    """2**31 sequences of one token: the number of blocks would come out as another one. Expanded inputs need no memory."""
+    x = torch.zeros(1, 1, 1, width, dtype=dtype, device="cuda").expand(2**31, 1, 1, width)
+    with pytest.raises(RuntimeError, match="split the batch"):
+        attention([x], [x], x, torch.ones(1, 1, device="cuda"))
+
+
 @pytest.mark.parametrize("shape", [(2, 64, 64), (3, 64)], ids=["dense", "depthwise"])
 def test_downsample_equals_the_cpu(shape):
     x, weight = torch.randn(2, 9, 64, dtype=torch.float64), torch.randn(shape, dtype=torch.float64)

@@ -63,14 +63,14 @@ __global__ void __launch_bounds__(threads)
 void row_data(const AttentionBackward& problem, const Device& device, float* lse, float* delta) {
   const std::int64_t padded = padded_length(problem.length);
   const std::int64_t rows = problem.batch * problem.heads * padded;
-  const dim3 blocks(static_cast<unsigned>(ceil_divide<std::int64_t>(rows * lanes, threads)));
+  const dim3 blocks = grid_of(ceil_divide<std::int64_t>(rows * lanes, threads));
   launch(problem.element == Element::bfloat16 ? row_kernel<bfloat16> : row_kernel<float16>, blocks, threads, 0,
          device.stream, problem, padded, lse, delta);
 }
 
 void sum_weight_gradient(const AttentionBackward& problem, const Device& device, const float* partials, int parts) {
-  launch(weight_kernel, dim3(static_cast<unsigned>(problem.heads), problem.levels), threads, 0, device.stream, problem,
-         partials, static_cast<std::int64_t>(parts));
+  launch(weight_kernel, grid_of(problem.heads, problem.levels), threads, 0, device.stream, problem, partials,
+         static_cast<std::int64_t>(parts));
 }
 
 }  // namespace hkt::kernels::cuda

@@ -336,9 +336,7 @@ void start_backward(const AttentionBackward& problem, const Device& device, void
   T* delta = static_cast<T*>(workspace);
   const std::int64_t rows = problem.batch * problem.heads * problem.length;
   T* partials = delta + rows;
-  const auto blocks_of = [](std::int64_t items) {
-    return dim3(static_cast<unsigned>(ceil_divide<std::int64_t>(items, small_threads)));
-  };
+  const auto blocks_of = [](std::int64_t items) { return grid_of(ceil_divide<std::int64_t>(items, small_threads)); };
   launch(delta_kernel<S>, blocks_of(rows * 32), small_threads, 0, device.stream, problem, delta);
   if (constexpr int level = 7; problem.levels > level)
     for (const Array& array : {problem.grad_q[level], problem.grad_k[level]}) {
@@ -355,8 +353,8 @@ void start_backward(const AttentionBackward& problem, const Device& device, void
     else
       start_sides<S, Part::coarse, 256>(problem, device, delta, partials);
   }
-  launch(weights_kernel<T>, dim3(static_cast<unsigned>(problem.heads), problem.levels), small_threads, 0, device.stream,
-         problem, partials, tiles_of(problem));
+  launch(weights_kernel<T>, grid_of(problem.heads, problem.levels), small_threads, 0, device.stream, problem, partials,
+         tiles_of(problem));
 }
 
 }  // namespace hkt::kernels::cuda::plain

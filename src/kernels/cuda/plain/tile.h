@@ -364,7 +364,7 @@ inline std::int64_t tiles_of(const AttentionForward& problem) {
   return ceil_divide<std::int64_t>(problem.length, own_tokens);
 }
 inline dim3 blocks_for(const AttentionForward& problem) {
-  return dim3(static_cast<unsigned>(problem.batch * problem.heads * tiles_of(problem)));
+  return grid_of(problem.batch * problem.heads * tiles_of(problem));
 }
 
 // Whether all rows can be read in pieces of 16 bytes.

@@ -199,7 +199,7 @@ void start_tiles(const AttentionBackward& problem, const Device& device, const W
                  const Sums& sums) {
   using namespace backward_tile;
   const std::int64_t key_tiles = ceil_divide<std::int64_t>(problem.length, n);
-  const dim3 blocks(static_cast<unsigned>(problem.batch * problem.heads * key_tiles));
+  const dim3 blocks = grid_of(problem.batch * problem.heads * key_tiles);
   int* const turns = device.deterministic ? reinterpret_cast<int*>(base + w.turns) : nullptr;
   const std::int64_t places = device.multiprocessors * side_by_side<width, n>;
   const HeadGroups groups = device.deterministic ? ordered_head_groups(problem, problem.causal ? 8 : 12, places)
@@ -209,8 +209,8 @@ void start_tiles(const AttentionBackward& problem, const Device& device, const W
   launch(kernel, blocks, threads<width, n>, layout_of<width, n>(problem.levels).end, device.stream, problem,
          base + w.lse, base + w.delta, sums, turns, groups);
   if (n >> (problem.levels - 1) == 0)
-    launch(join_kernel<T, width>, dim3(static_cast<unsigned>(problem.batch * problem.heads * ((key_tiles + 1) / 2))),
-           width / 2, 0, device.stream, problem, base + w.half_rows, static_cast<int>(key_tiles));
+    launch(join_kernel<T, width>, grid_of(problem.batch * problem.heads * ((key_tiles + 1) / 2)), width / 2, 0,
+           device.stream, problem, base + w.half_rows, static_cast<int>(key_tiles));
 }
 
 template <class T, int width, int max_level_count>
@@ -232,8 +232,8 @@ void start_backward(const AttentionBackward& problem, const Device& device, void
   std::int64_t all_parts = 0;
   for (int level = 0; level < problem.levels; ++level)
     all_parts += ceil_divide<std::int64_t>(ceil_divide<std::int64_t>(problem.length, std::int64_t(1) << level), 64);
-  launch(finish_kernel<T, width>, dim3(static_cast<unsigned>(problem.batch * problem.heads * all_parts)), 256, 0,
-         device.stream, problem, sums, base + w.partials, static_cast<int>(w.parts), static_cast<int>(all_parts));
+  launch(finish_kernel<T, width>, grid_of(problem.batch * problem.heads * all_parts), 256, 0, device.stream, problem,
+         sums, base + w.partials, static_cast<int>(w.parts), static_cast<int>(all_parts));
   sum_weight_gradient(problem, device, base + w.partials, static_cast<int>(w.parts));
 }
 

@@ -298,8 +298,7 @@ void start_forward(const AttentionForward& problem, const Device& device) {
   const auto kernel = problem.levels == 3   ? forward_kernel<T, width, 3>
                       : problem.levels == 1 ? forward_kernel<T, width, 1>
                                             : forward_kernel<T, width, 0>;
-  launch(kernel, dim3(static_cast<unsigned>(blocks)), threads, shared_bytes<width>(problem.levels), device.stream,
-         problem);
+  launch(kernel, grid_of(blocks), threads, shared_bytes<width>(problem.levels), device.stream, problem);
 }
 
 }  // namespace hkt::kernels::cuda::sm80
