@@ -10,11 +10,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -143,7 +146,7 @@ TEST_F(Archives, BadCifarIsRefused) {
   expect_within("bad.tar is not CIFAR-10 in its binary form: it has no data_batch_3.bin",
                 message([](auto& files) { files.erase(files.begin() + 3); }));
   expect_within("it has no batches.meta.txt", message([](auto& files) { files.erase(files.begin()); }));
-  expect_within("it has data_batch_1.bin twice", message([](auto& files) { files.push_back(files[1]); }));
+  expect_within("it has \"data_batch_1.bin\" twice", message([](auto& files) { files.push_back(files[1]); }));
   expect_within("data_batch_1.bin has 6145 bytes", message([](auto& files) { files[1].content.pop_back(); }));
   expect_within("data_batch_1.bin has 0 bytes", message([](auto& files) { files[1].content.clear(); }));
   expect_within("gives image 1 the label 10", message([](auto& files) { files[1].content[3073] = 10; }));
@@ -205,7 +208,7 @@ TEST_F(Archives, BadImdbIsRefused) {
                 message([](auto& files) { files.erase(files.begin() + 3); }));
   expect_within("0_2.txt\" is empty", message([](auto& files) { files[2].content.clear(); }));
   expect_within("0_2.txt\" has a byte 0", message([](auto& files) { files[2].content = std::string(3, '\0'); }));
-  expect_within("it has train/pos/0_9.txt twice",
+  expect_within("it has \"train/pos/0_9.txt\" twice",
                 message([](auto& files) { files.push_back({"other/train/pos/0_9.txt", "x"}); }));
 }
 
@@ -336,13 +339,104 @@ TEST(Md5, TheVectorsOfTheStandard) {
   EXPECT_EQ(md5("abc"), "900150983cd24fb0d6963f7d28e17f72");
   EXPECT_EQ(md5("12345678901234567890123456789012345678901234567890123456789012345678901234567890"),
             "57edf4a22be3c955ac49da2e2107b67a");
-  for (std::size_t size = 0; size < 200; ++size) {  // in pieces as at once
-    const std::string text(size, 'x');
-    hkt::data::Md5 pieces;
-    pieces.add(text.substr(0, size / 3));
-    pieces.add(text.substr(size / 3));
-    EXPECT_EQ(pieces.hex(), md5(text)) << size;
+}
+
+TEST_F(Archives, Md5OfFiles) {
+  const std::string text(3'000'000, 'x');  // in several pieces
+  std::ofstream(path("file"), std::ios::binary) << text;
+  EXPECT_EQ(hkt::data::md5_of_file(path("file")), hkt::data::md5(text));
+  EXPECT_THROW(hkt::data::md5_of_file(path("nothing")), std::runtime_error);
+}
+
+// ---- downloads that would not end
+
+// Answers every connection with `head` and then `piece`, again and again with a pause between, until it is told to end.
+class Server {
+ public:
+  Server(std::string head, std::string piece, std::chrono::milliseconds pause)
+      : listener_(::socket(AF_INET, SOCK_STREAM, 0)), head_(std::move(head)), piece_(std::move(piece)), pause_(pause) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::bind(listener_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(listener_, 8), 0);
+    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
+    url_ = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/file";
+    thread_ = std::thread([this] { serve(); });
   }
+  ~Server() {
+    stopped_ = true;
+    ::shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    ::close(listener_);
+  }
+  const std::string& url() const { return url_; }
+
+ private:
+  void serve() {
+    for (int connection = 0; (connection = ::accept(listener_, nullptr, nullptr)) >= 0; ::close(connection)) {
+      std::string request(1 << 16, ' ');
+      if (::recv(connection, request.data(), request.size(), 0) <= 0) continue;
+      bool sent = ::send(connection, head_.data(), head_.size(), MSG_NOSIGNAL) > 0;
+      while (sent && !stopped_) {
+        sent = ::send(connection, piece_.data(), piece_.size(), MSG_NOSIGNAL) > 0;
+        std::this_thread::sleep_for(pause_);
+      }
+    }
+  }
+
+  int listener_;
+  std::string head_, piece_, url_;
+  std::chrono::milliseconds pause_;
+  std::atomic<bool> stopped_ = false;
+  std::thread thread_;
+};
+
+constexpr const char* endless = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
+
+TEST_F(Archives, ADownloadEndsBeyondTheKnownSize) {
+  const Server server(endless, std::string(1 << 16, 'x'), std::chrono::milliseconds(0));
+  hkt::data::Download download;
+  download.url = server.url();
+  download.target = path("archive");
+  download.md5 = std::string(32, '0');
+  download.most_bytes = 1'000'000;
+  expect_within("more than the 1000000 bytes", message_of<std::runtime_error>([&] { hkt::data::download(download); }));
+  EXPECT_LE(fs::file_size(path("archive.part")), 1'000'000U);
+}
+
+TEST_F(Archives, ADownloadThatOnlyTricklesEnds) {
+  const Server server(endless, "x", std::chrono::milliseconds(50));  // always something, never enough
+  hkt::data::Download download;
+  download.url = server.url();
+  download.target = path("archive");
+  download.md5 = std::string(32, '0');
+  download.stall = std::chrono::seconds(1);
+  download.attempts = 2;
+  download.first_wait = std::chrono::milliseconds(1);
+  expect_within("too slow", message_of<std::runtime_error>([&] { hkt::data::download(download); }));
+}
+
+// Files that nobody wants count too: they are unpacked all the same.
+TEST_F(Archives, WhatUnpacksToTooMuchIsRefused) {
+  const Files files = {{"a", std::string(5000, 'a')}, {"b", std::string(5000, 'b')}, {"c", std::string(5000, 'c')}};
+  const auto read = [](const fs::path& source, const hkt::data::Limits& limits) {
+    return message_of<std::invalid_argument>(
+        [&] { hkt::data::read_files(source, [](auto&) { return true; }, [](auto&, auto&&) {}, {}, limits); });
+  };
+  for (const auto& source :
+       {packed("x.tar", files), packed("x.tar.gz", files), packed("x.zip", files), unpacked("x", files)}) {
+    EXPECT_EQ(read(source, {5000, 100'000, 3}), "no error");
+    expect_within("more than 14999 bytes in all", read(source, {5000, 14'999, 3}));
+    expect_within("more than 4999 bytes", read(source, {4999, 100'000, 3}));
+  }
+  expect_within("more than 2 files", read(packed("y.tar", files), {5000, 100'000, 2}));
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              hkt::data::read_files(
+                  packed("z.tar", files), [](auto&) { return false; }, [](auto&, auto&&) {}, {}, {1, 100'000, 3});
+            }),
+            "no error");
 }
 
 // A server that takes the connection and then says nothing.

@@ -392,6 +392,69 @@ TEST(Modules, TrainingLowersTheLoss) {
   EXPECT_LT(last, 0.5 * first);
 }
 
+// Whoever checks a file before anything is made of it relies on this table.
+TEST(Modules, ParameterShapesAreThoseOfTheModel) {
+  ModelConfig config;
+  config.width = 24;
+  config.feedforward = 10;
+  config.max_length = 30;
+  config.kernel_size = 3;
+  config.blocks = 2;
+  for (const auto filter : {Filter::dense, Filter::depthwise, Filter::mean}) {
+    for (const auto psd : {Psd::free, Psd::tied, Psd::cone}) {
+      for (const auto projections : {Projections::shared, Projections::per_level}) {
+        for (const std::int64_t levels : {1, 2, 4}) {
+          for (const auto positions : {Positions::none, Positions::learned, Positions::rotary, Positions::sinusoidal}) {
+            config.filter = filter;
+            config.psd = psd;
+            config.projections = projections;
+            config.levels = levels;
+            config.positions = positions;
+            config.weights.kind =
+                positions == Positions::rotary ? LevelWeights::Kind::uniform : LevelWeights::Kind::learned;
+            std::map<std::string, std::vector<std::int64_t>> shapes;
+            std::int64_t count = 0;
+            for (const auto& parameter : hkt::Classifier(config)->named_parameters()) {
+              shapes[parameter.key()] = parameter.value().sizes().vec();
+              count += parameter.value().numel();
+            }
+            EXPECT_EQ(hkt::parameter_shapes(config), shapes);
+            EXPECT_EQ(hkt::count_parameters(config), count);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Modules, LengthsOfEitherIntegerType) {
+  torch::manual_seed(0);
+  hkt::Classifier model((ModelConfig()));
+  model->eval();
+  const auto tokens = at::randint(256, {2, 9}, at::kLong), lengths = at::tensor({9, 4}, at::kLong);
+  EXPECT_TRUE(at::equal(model->forward(tokens, lengths), model->forward(tokens, lengths.to(at::kInt))));
+}
+
+// Tables of positions grow as they are needed, and what was computed for short inputs stays the same.
+TEST(Modules, TablesOfPositionsDoNotDependOnWhatWasThereBefore) {
+  for (const auto positions : {Positions::sinusoidal, Positions::rotary}) {
+    ModelConfig config;
+    config.positions = positions;
+    config.max_length = 1 << 24;  // nobody has memory for a table of that
+    torch::manual_seed(0);
+    hkt::Classifier grown(config), fresh(config);
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : fresh->named_parameters())
+      parameter.value().copy_(grown->named_parameters()[parameter.key()]);
+    grown->eval();
+    fresh->eval();
+    const auto tokens = at::randint(256, {1, 700}, at::kLong);
+    const auto before = grown->forward(tokens.narrow(1, 0, 20));
+    EXPECT_TRUE(at::equal(grown->forward(tokens), fresh->forward(tokens)));
+    EXPECT_TRUE(at::equal(grown->forward(tokens.narrow(1, 0, 20)), before));
+  }
+}
+
 TEST(Modules, BadInputsAreNamed) {
   hkt::Classifier model(small());
   const auto tokens = random_tokens(2, 6);
@@ -408,7 +471,7 @@ TEST(Modules, BadInputsAreNamed) {
   expect_error(at::full({1, 1}, -3, at::kLong), {}, "tokens holds -3");
   expect_error(tokens, at::tensor({1}, at::kLong), "lengths has shape [1]; Classifier needs [2]");
   expect_error(tokens, at::ones({2, 1}, at::kLong), "lengths has shape [2, 1]");
-  expect_error(tokens, at::tensor({1, 2}, at::kInt), "lengths has dtype Int");
+  expect_error(tokens, at::tensor({1, 2}, at::kFloat), "lengths has dtype Float");
   expect_error(tokens, at::tensor({1, 7}, at::kLong), "lengths holds 7; it must be from 0 to the length of tokens, 6");
   expect_error(tokens, at::tensor({-1, 6}, at::kLong), "lengths holds -1");
 

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "hkt/export.h"
 
@@ -51,6 +53,10 @@ struct ModelConfig {
 // Gives back the model, or throws std::invalid_argument, in one sentence, where a value is out of range or two values
 // contradict each other.
 HKT_EXPORT const ModelConfig& check(const ModelConfig& model);
+
+// The name and shape of each parameter of a Classifier of this config, and how many numbers they are, without making one.
+HKT_EXPORT std::map<std::string, std::vector<std::int64_t>> parameter_shapes(const ModelConfig& model);
+HKT_EXPORT std::int64_t count_parameters(const ModelConfig& model);
 
 enum class Padding : std::uint8_t { batch, full };
 enum class Precision : std::uint8_t { automatic, float32, bfloat16 };

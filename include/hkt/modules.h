@@ -8,6 +8,7 @@
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/pimpl.h>
 
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,6 +17,10 @@
 #include "hkt/export.h"
 
 namespace hkt {
+
+namespace positions {
+struct Table;
+}
 
 // Causal downsampling by two, [B, T, width] -> [B, ceil(T / 2), width], that starts as the mean of kernel_size tokens.
 //   weight  [kernel_size, width, width] (dense) or [kernel_size, width] (depthwise); a constant for the filter mean
@@ -65,7 +70,7 @@ class HKT_EXPORT HierarchicalAttentionImpl : public torch::nn::Module {
 
   ModelConfig config_;
   int64_t head_width_;
-  at::Tensor rotations_;  // made when needed, for max_length rows
+  std::shared_ptr<positions::Table> rotations_;  // made when needed
 };
 TORCH_MODULE(HierarchicalAttention);
 
@@ -88,7 +93,7 @@ TORCH_MODULE(Block);
 class HKT_EXPORT ClassifierImpl : public torch::nn::Module {
  public:
   explicit ClassifierImpl(const ModelConfig& config);
-  // tokens [B, T], int64; lengths [B], int64, all valid if absent. Returns [B, classes].
+  // tokens [B, T], int64; lengths [B], int64 or int32, all valid if absent. Returns [B, classes].
   at::Tensor forward(const at::Tensor& tokens, const std::optional<at::Tensor>& lengths = {});
 
   // What the first block is given, before dropout, [B, T, width].
@@ -107,7 +112,7 @@ class HKT_EXPORT ClassifierImpl : public torch::nn::Module {
   at::Tensor pooled(const at::Tensor& x, const std::optional<at::Tensor>& lengths);
 
   ModelConfig config_;
-  at::Tensor sinusoids_;  // made when needed, and no part of checkpoints
+  std::shared_ptr<positions::Table> sinusoids_;  // made when needed, and no part of checkpoints
 };
 TORCH_MODULE(Classifier);
 

@@ -28,13 +28,13 @@ struct SafetensorsFile {
 HKT_EXPORT void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                                  const Metadata& metadata = {});
 
-// Believes nothing of what it reads: a file that is cut, damaged, mixed up or made by an enemy throws
-// std::runtime_error. The tensors are views of the mapped file: only what is used is read (and all of it where there is a
+// Believes nothing of what it reads: a file that is cut, damaged, mixed up or malicious throws std::runtime_error. The tensors are views of the mapped file: only what is used is read (and all of it where there is a
 // checksum), and writing to them changes no file.
 HKT_EXPORT SafetensorsFile load_safetensors(const std::filesystem::path& path);
 
-// The parameters of a module by name. load gives back the metadata; it refuses a file that lacks a parameter, has one
-// too many, or has one of another shape or dtype, and then changes nothing.
+// The parameters of a module by name. load gives back the metadata; floating-point numbers are converted to the module's
+// type (`hkt export` writes bfloat16). It refuses a file that lacks a parameter, has one too many, or has one of another
+// shape or kind, and then changes nothing.
 HKT_EXPORT void save(const torch::nn::Module& module, const std::filesystem::path& path, const Metadata& metadata = {});
 HKT_EXPORT Metadata load(torch::nn::Module& module, const std::filesystem::path& path);
 

@@ -6,25 +6,27 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <vector>
 
 #include "data/md5.h"
-#include "data/quote.h"
+#include "files/quote.h"
+#include "files/regular_file.h"
 
 namespace hkt::data {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t largest_file = std::size_t{1}
-                                     << 30;  // what unpacks to more than this is meant to fill the memory
-constexpr int deepest_folder = 4;            // so that a wrong folder, such as "/", does not take hours
+constexpr int deepest_folder = 4;  // so that a wrong folder, such as "/", does not take hours
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& why) {
   throw std::invalid_argument(path.string() + " " + why + ".");
+}
+
+void check_total(const fs::path& path, std::size_t total, const Limits& limits) {
+  if (total > limits.total) refuse(path, "holds more than " + std::to_string(limits.total) + " bytes in all");
 }
 
 bool leads_out(const fs::path& path) {
@@ -38,7 +40,8 @@ class Archive {
  public:
   enum class Form { files, one_file };
 
-  Archive(fs::path path, Form form) : path_(std::move(path)), archive_(archive_read_new(), archive_read_free) {
+  Archive(fs::path path, Form form, const Limits& limits)
+      : path_(std::move(path)), limits_(limits), archive_(archive_read_new(), archive_read_free) {
     if (!fs::is_regular_file(path_)) refuse(path_, "is not a file that can be read");
     auto* archive = archive_.get();
     archive_read_support_filter_gzip(archive);
@@ -60,6 +63,8 @@ class Archive {
     const int result = archive_read_next_header(archive_.get(), &entry_);
     if (result == ARCHIVE_EOF) return false;
     if (result != ARCHIVE_OK && result != ARCHIVE_WARN) fail();
+    if (++entries_ > limits_.files) refuse(path_, "holds more than " + std::to_string(limits_.files) + " files");
+    check_unpacked();
     return true;
   }
 
@@ -94,10 +99,12 @@ class Archive {
       if (result == ARCHIVE_EOF) return bytes;
       if (result != ARCHIVE_OK && result != ARCHIVE_WARN) fail();
       // A sparse file has holes: pieces need not follow each other.
-      if (offset < 0 || static_cast<std::size_t>(offset) > largest_file ||
-          size > largest_file - static_cast<std::size_t>(offset)) {
-        refuse(path_, "holds more than 1 GB in " + quote(name()));
+      if (offset < 0 || static_cast<std::size_t>(offset) > limits_.file ||
+          size > limits_.file - static_cast<std::size_t>(offset)) {
+        refuse(path_, "holds more than " + std::to_string(limits_.file) + " bytes in " + quote(name()));
       }
+      given_ += size;
+      check_unpacked();
       bytes.resize(std::max(bytes.size(), static_cast<std::size_t>(offset)));
       bytes.replace(static_cast<std::size_t>(offset), size, static_cast<const char*>(piece), size);
     }
@@ -106,33 +113,45 @@ class Archive {
   std::int64_t bytes_read() const { return archive_filter_bytes(archive_.get(), -1); }
 
  private:
+  // All that was unpacked: of a .tar files that are not wanted, too; a .zip packs each file by itself.
+  void check_unpacked() const {
+    check_total(path_, std::max(given_, static_cast<std::size_t>(archive_filter_bytes(archive_.get(), 0))), limits_);
+  }
+
   [[noreturn]] void fail() const {
     const char* why = archive_error_string(archive_.get());
     refuse(path_, std::string("cannot be read as an archive: ") + (why == nullptr ? "it is damaged" : why));
   }
 
   fs::path path_;
+  Limits limits_;
   std::unique_ptr<archive, int (*)(archive*)> archive_;
   archive_entry* entry_ = nullptr;
+  std::int64_t entries_ = 0;
+  std::size_t given_ = 0;  // bytes of files that were wanted
 };
 
 // libarchive unpacks gzip without a look at its checksum, so that damage could pass for data; zlib looks.
-void check_gzip(const fs::path& path) {
+void check_gzip(const fs::path& path, const Limits& limits) {
+  if (!fs::is_regular_file(path)) refuse(path, "is not a file that can be read");
   constexpr unsigned piece = 1 << 18;
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
   if (file == nullptr) refuse(path, "is not a file that can be read");
   if (gzdirect(file.get()) != 0) return;  // something other than gzip
   std::vector<char> bytes(piece);
-  while (gzread(file.get(), bytes.data(), piece) > 0) {
+  std::size_t total = 0;
+  for (int count = 0; (count = gzread(file.get(), bytes.data(), piece)) > 0;) {
+    check_total(path, total += static_cast<std::size_t>(count), limits);
   }
   int error = Z_OK;
   const std::string why = gzerror(file.get(), &error);
   if (error != Z_OK) refuse(path, "is damaged: " + why);
 }
 
-void read_archive(const fs::path& source, const Wanted& wanted, const TakeFile& take, const Notify& notify) {
-  check_gzip(source);
-  Archive archive(source, Archive::Form::files);
+void read_archive(const fs::path& source, const Wanted& wanted, const TakeFile& take, const Notify& notify,
+                  const Limits& limits) {
+  check_gzip(source, limits);
+  Archive archive(source, Archive::Form::files, limits);
   const auto total = static_cast<std::int64_t>(fs::file_size(source));
   while (archive.next()) {
     archive.check_place();
@@ -156,20 +175,24 @@ std::vector<std::string> wanted_names(const fs::path& folder, const Wanted& want
   return names;
 }
 
-std::string content_of(const fs::path& path) {
-  if (fs::file_size(path) > largest_file) refuse(path, "holds more than 1 GB");
-  std::ifstream stream(path, std::ios::binary);
-  std::string bytes(std::istreambuf_iterator<char>(stream), {});
-  if (!stream) refuse(path, "cannot be read");
-  return bytes;
+std::string content_of(const fs::path& path, const Limits& limits) {
+  try {
+    return read_file(path, limits.file);
+  } catch (const std::runtime_error& error) {
+    throw std::invalid_argument(error.what());
+  }
 }
 
-void read_folder(const fs::path& source, const Wanted& wanted, const TakeFile& take, const Notify& notify) {
+void read_folder(const fs::path& source, const Wanted& wanted, const TakeFile& take, const Notify& notify,
+                 const Limits& limits) {
   const auto names = wanted_names(source, wanted);
   std::int64_t done = 0;
+  std::size_t total = 0;
   for (const auto& name : names) {
     if (notify) notify(done++, std::ssize(names), "reading " + source.string());
-    take(name, content_of(source / name));
+    auto bytes = content_of(source / name, limits);
+    check_total(source, total += bytes.size(), limits);
+    take(name, std::move(bytes));
   }
 }
 
@@ -180,9 +203,10 @@ std::string size_and_time(const fs::path& path) {
 
 }  // namespace
 
-void read_files(const fs::path& source, const Wanted& wanted, const TakeFile& take, const Notify& notify) {
+void read_files(const fs::path& source, const Wanted& wanted, const TakeFile& take, const Notify& notify,
+                const Limits& limits) {
   if (!fs::exists(source)) refuse(source, "is not there; it must be a folder or an archive");
-  (fs::is_directory(source) ? read_folder : read_archive)(source, wanted, take, notify);
+  (fs::is_directory(source) ? read_folder : read_archive)(source, wanted, take, notify, limits);
 }
 
 std::string fingerprint_of_files(const fs::path& source, const Wanted& wanted) {
@@ -194,8 +218,8 @@ std::string fingerprint_of_files(const fs::path& source, const Wanted& wanted) {
 }
 
 std::string read_compressed(const fs::path& path) {
-  check_gzip(path);
-  Archive archive(path, Archive::Form::one_file);
+  check_gzip(path, {});
+  Archive archive(path, Archive::Form::one_file, {});
   return archive.next() ? archive.content() : std::string();
 }
 

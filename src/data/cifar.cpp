@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "data/archive.h"
+#include "files/quote.h"
 
 namespace hkt::data::cifar {
 namespace {
@@ -75,7 +76,7 @@ Prepared read(const fs::path& source, const Notify& notify) {
   const auto take = [&](const std::string& name, const std::string& bytes) {
     const auto file = fs::path(name).filename().string();
     const bool twice = file == names_file ? !prepared.labels.empty() : batches.contains(file);
-    if (twice) refuse(source, "it has " + file + " twice");
+    if (twice) refuse(source, "it has " + quote(file) + " twice");
     if (file == names_file) {
       prepared.labels = read_names(source, bytes);
     } else {

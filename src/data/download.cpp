@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "data/md5.h"
+#include "files/regular_file.h"
 
 namespace hkt::data {
 namespace {
@@ -37,11 +38,7 @@ std::string last_error() { return std::generic_category().message(errno); }
 // A file that is open while this lives.
 class OpenFile {
  public:
-  explicit OpenFile(fs::path path) : path_(std::move(path)) {
-    constexpr mode_t usual = 0666;
-    file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, usual);
-    if (file_ < 0) fail();
-  }
+  explicit OpenFile(fs::path path) : path_(std::move(path)), file_(open_regular(path_, O_RDWR | O_CREAT)) {}
   ~OpenFile() { ::close(file_); }
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
@@ -71,14 +68,19 @@ class OpenFile {
 
  private:
   fs::path path_;
-  int file_ = -1;
+  int file_;
 };
 
 // One request for what is missing of the file.
 class Attempt {
  public:
   Attempt(const Download& download, OpenFile& file, const Notify& notify)
-      : file_(file), notify_(notify), url_(download.url), begin_(file.size()), curl_(make_curl(), curl_easy_cleanup) {
+      : file_(file),
+        notify_(notify),
+        url_(download.url),
+        begin_(file.size()),
+        most_(download.most_bytes),
+        curl_(make_curl(), curl_easy_cleanup) {
     set(CURLOPT_URL, download.url.c_str());
     set(CURLOPT_ERRORBUFFER, message_.data());
     set(CURLOPT_NOSIGNAL, 1L);
@@ -86,7 +88,7 @@ class Attempt {
     set(CURLOPT_MAXREDIRS, 5L);
     set(CURLOPT_USERAGENT, "hkt");
     set(CURLOPT_CONNECTTIMEOUT, static_cast<long>(download.connect.count()));
-    set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+    set(CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(download.slowest));
     set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(download.stall.count()));
     limit_protocols();
     // Not CURLOPT_RESUME_FROM, which treats a server that ignores it as an error.
@@ -116,8 +118,11 @@ class Attempt {
   bool complete() const { return code_ == CURLE_OK && (status() == ok || status() == partial) && !misplaced_; }
   // The server gave another piece than the one that was asked for.
   bool misplaced() const { return misplaced_; }
+  // The server gave more than the file can have.
+  bool endless() const { return endless_; }
   // Trying again cannot help.
   bool hopeless() const {
+    if (endless_) return true;
     if (code_ == CURLE_OK) {
       return status() < server_error && status() != timed_out && status() != too_many && status() != beyond_the_end &&
              !complete();
@@ -127,6 +132,7 @@ class Attempt {
     return std::find(hopeless.begin(), hopeless.end(), code_) != hopeless.end();
   }
   std::string why() const {
+    if (endless_) return "the server sends more than the " + std::to_string(most_) + " bytes that it may have";
     if (code_ == CURLE_OK) return "the server answered " + std::to_string(status());
     return message_[0] != 0 ? message_.data() : curl_easy_strerror(code_);
   }
@@ -187,6 +193,9 @@ class Attempt {
         file_.empty();
       }
     }
+    received_ += static_cast<std::int64_t>(size);
+    endless_ = begin_ + received_ > most_;
+    if (endless_) return false;
     if (file_.append(bytes, size)) return true;
     disk_error_ = errno;
     return false;
@@ -200,8 +209,9 @@ class Attempt {
   const Notify& notify_;
   std::string url_;
   std::int64_t begin_;  // how much of the file was there
+  std::int64_t most_, received_ = 0;
   std::int64_t piece_begin_ = -1;
-  bool begun_ = false, misplaced_ = false;
+  bool begun_ = false, misplaced_ = false, endless_ = false;
   int disk_error_ = 0;
   CURLcode code_ = CURLE_OK;
   std::array<char, CURL_ERROR_SIZE> message_ = {};
@@ -220,20 +230,25 @@ bool get_all(const Download& download, OpenFile& file, const Notify& notify) {
   std::int64_t most = file.size();
   auto wait = download.first_wait;
   for (int failures = 0;;) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto size_before = file.size();
     Attempt attempt(download, file, notify);
     attempt.run();
     if (attempt.complete()) return one_piece;
     if (attempt.status() == beyond_the_end && md5_of_file(beside(download.target, ".part")) == download.md5) {
       return one_piece;
     }
-    if (attempt.status() == beyond_the_end || attempt.misplaced()) file.empty();
+    if (attempt.status() == beyond_the_end || attempt.misplaced() || attempt.endless()) file.empty();
     if (attempt.hopeless()) give_up(download, attempt, file.size());
     one_piece = file.size() == 0;
-    if (file.size() > most) {
-      most = file.size();
+    // What came must be new, and worth the time that it took.
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin + download.first_wait;
+    const auto gained = static_cast<double>(file.size() - size_before);
+    if (file.size() > most && gained >= static_cast<double>(download.slowest) * passed.count()) {
       failures = 0;
       wait = download.first_wait;
     }
+    most = std::max(most, file.size());
     if (++failures >= download.attempts) give_up(download, attempt, file.size());
     std::this_thread::sleep_for(wait);
     wait *= 2;

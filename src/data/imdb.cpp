@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "data/archive.h"
-#include "data/quote.h"
+#include "files/quote.h"
 
 namespace hkt::data::imdb {
 namespace {
@@ -46,7 +46,7 @@ Prepared read(const fs::path& source, const Notify& notify) {
     if (bytes.empty()) refuse(source, quote(name) + " is empty");
     if (bytes.find('\0') != std::string::npos) refuse(source, quote(name) + " has a byte 0, and is no text");
     const bool fresh = reviews[place.split + "/" + place.label].emplace(place.file, std::move(bytes)).second;
-    if (!fresh) refuse(source, "it has " + place.split + "/" + place.label + "/" + place.file + " twice");
+    if (!fresh) refuse(source, "it has " + quote(place.split + "/" + place.label + "/" + place.file) + " twice");
   };
   read_files(source, wanted, take, notify);
   for (const char* folder : {"train/neg", "train/pos", "test/neg", "test/pos"}) {

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "data/quote.h"
+#include "files/quote.h"
 
 namespace hkt::data::listops {
 namespace {

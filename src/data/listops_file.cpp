@@ -7,7 +7,7 @@
 
 #include "data/archive.h"
 #include "data/listops_expression.h"
-#include "data/quote.h"
+#include "files/quote.h"
 #include "files/whole_file.h"
 
 namespace hkt::data::listops {

@@ -2,19 +2,21 @@
 #include "data/official.h"
 
 #include <algorithm>
-#include <fstream>
 #include <stdexcept>
 
 #include "data/download.h"
 #include "data/md5.h"
 #include "data/packed.h"
-#include "data/quote.h"
+#include "files/quote.h"
+#include "files/regular_file.h"
 #include "files/whole_file.h"
 
 namespace hkt::data {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* md5_digits = "0123456789abcdef";
 
 // In the form of the program md5sum, which can check the archive by it.
 fs::path note_of(const Official& set) {
@@ -32,7 +34,7 @@ void write_note(const Official& set, const std::string& sum) {
 
 const std::string& checked(const std::string& md5) {
   constexpr std::size_t digits = 32;
-  if (md5.size() != digits || md5.find_first_not_of("0123456789abcdef") != std::string::npos) {
+  if (md5.size() != digits || md5.find_first_not_of(md5_digits) != std::string::npos) {
     throw std::invalid_argument("--md5 is " + quote(md5) + "; it must be 32 digits 0 to 9 and a to f.");
   }
   return md5;
@@ -63,9 +65,9 @@ fs::path archive_of(const Official& set) {
 }
 
 std::string md5_of(const Official& set) {
-  std::string sum;
-  std::ifstream(note_of(set)) >> sum;
-  return sum.size() == set.md5.size() ? sum : set.md5;
+  if (!fs::exists(note_of(set))) return set.md5;
+  const auto sum = read_file(note_of(set)).substr(0, set.md5.size());
+  return sum.find_first_not_of(md5_digits) == std::string::npos && sum.size() == set.md5.size() ? sum : set.md5;
 }
 
 bool fetch(const Official& set, const std::string& url, const std::string& md5, const Notify& notify) {
@@ -73,7 +75,9 @@ bool fetch(const Official& set, const std::string& url, const std::string& md5, 
   const auto sum = md5.empty() ? set.md5 : checked(md5);
   make_folder(archive.parent_path());
   if (fs::exists(archive) && md5_of_file(archive) == sum) return false;
-  download({url.empty() ? set.url : url, archive, sum}, notify);
+  Download wanted{url.empty() ? set.url : url, archive, sum};
+  if (sum == set.md5) wanted.most_bytes = set.bytes;
+  download(wanted, notify);
   write_note(set, sum);
   return true;
 }

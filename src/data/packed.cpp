@@ -28,13 +28,6 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-fs::path chosen_folder() {
-  if (const auto folder = environment("HKT_DATA"); !folder.empty()) return fs::path(folder);
-  if (const auto caches = environment("XDG_CACHE_HOME"); !caches.empty()) return fs::path(caches) / "hkt";
-  if (const auto home = environment("HOME"); !home.empty()) return fs::path(home) / ".cache" / "hkt";
-  throw std::runtime_error("there is no folder for data: neither HKT_DATA nor HOME is set.");
-}
-
 template <typename T>
 at::Tensor view(const std::vector<T>& values, at::ScalarType type) {
   // from_blob takes no const pointer; the tensor is only read.
@@ -127,10 +120,18 @@ void Sequences::add_all(const Sequences& others) {
   for (std::int64_t i = 1; i <= others.size(); ++i) offsets.push_back(before + others.offsets[i]);
 }
 
+std::optional<fs::path> data_folder_name() {
+  if (const auto folder = environment("HKT_DATA"); !folder.empty()) return fs::path(folder);
+  if (const auto caches = environment("XDG_CACHE_HOME"); !caches.empty()) return fs::path(caches) / "hkt";
+  if (const auto home = environment("HOME"); !home.empty()) return fs::path(home) / ".cache" / "hkt";
+  return {};
+}
+
 fs::path data_folder() {
-  auto folder = chosen_folder();
-  make_folder(folder);
-  return folder;
+  auto folder = data_folder_name();
+  if (!folder) throw std::runtime_error("there is no folder for data: neither HKT_DATA nor HOME is set.");
+  make_folder(*folder);
+  return *folder;
 }
 
 void make_folder(const fs::path& folder) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ struct Prepared {
   Sequences train, validation, test;
   std::vector<std::string> labels;
   std::int64_t vocab = 256;
+  std::vector<std::string> notices;  // sentences for the user about what was read
 };
 
 struct PackedPart {
@@ -43,7 +45,9 @@ struct Packed {
   std::string source;       // for people: what it was made of
 };
 
-// $HKT_DATA, else hkt in the user's folder for caches. Made if it is not there; std::runtime_error if it cannot be.
+// $HKT_DATA, else hkt in the user's folder for caches; nothing where the environment names neither.
+std::optional<std::filesystem::path> data_folder_name();
+// The same, made if it is not there; std::runtime_error if it cannot be.
 std::filesystem::path data_folder();
 void make_folder(const std::filesystem::path& folder);
 

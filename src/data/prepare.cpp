@@ -111,7 +111,9 @@ void warn_of_size(Task task, Obtained& obtained) {
 }
 
 void make(const Recipe& recipe, Obtained& obtained) {
-  save_packed(obtained.path, recipe.prepare(), recipe.fingerprint, recipe.source);
+  const auto prepared = recipe.prepare();
+  save_packed(obtained.path, prepared, recipe.fingerprint, recipe.source);
+  obtained.notices.insert(obtained.notices.end(), prepared.notices.begin(), prepared.notices.end());
   obtained.packed = load_packed(obtained.path);
   obtained.made = true;
 }

@@ -1,17 +1,19 @@
-// Reading files of labels and texts, line by line from the mapped file.
+// Reading files of labels and texts, line by line.
 #include "data/text.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 
 #include "data/md5.h"
-#include "data/quote.h"
 #include "files/json_fields.h"
-#include "files/mapped_file.h"
+#include "files/line_reader.h"
+#include "files/quote.h"
 
 namespace hkt::data::text {
 namespace {
@@ -19,16 +21,15 @@ namespace {
 namespace fs = std::filesystem;
 using fields::Json;
 
-constexpr int reader_version = 1;  // to be raised when the same files come to be read as something else
+constexpr int reader_version = 2;  // to be raised when the same files come to be read as something else
 constexpr std::size_t longest_label = 256, most_labels = 10'000;
 
 // A wrong path is the user's mistake, not a failure of this machine.
-MappedFile map(const fs::path& path) try { return MappedFile(path); } catch (const std::runtime_error& error) {
+template <typename Work>
+auto with_file(const Work& work) try {
+  return work();
+} catch (const std::runtime_error& error) {
   throw std::invalid_argument(error.what());
-}
-
-std::string_view content(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
 bool is_json(const fs::path& path) {
@@ -38,14 +39,6 @@ bool is_json(const fs::path& path) {
                                 "; it must be .tsv (label, tab, text) or .jsonl ({\"label\": …, \"text\": …}).");
   }
   return extension == ".jsonl";
-}
-
-bool is_utf8(std::string_view text) {
-  try {
-    return !Json(std::string(text)).dump().empty();
-  } catch (const Json::exception&) {
-    return false;
-  }
 }
 
 struct Row {
@@ -94,29 +87,46 @@ void check_row(const Row& row, const Refuse& refuse) {
 
 using Take = std::function<void(const Row& row, const Refuse& refuse)>;
 
-void read_rows(const fs::path& path, const Take& take, const Notify& notify) {
+bool is_one_of(std::string word, const std::set<std::string>& words) {
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  return words.contains(word);
+}
+
+// A first row that names the columns, as tables have it, and is no example.
+bool is_header(const Row& row) {
+  return is_one_of(row.label, {"label", "labels", "class", "category", "target", "sentiment"}) &&
+         is_one_of(row.text, {"text", "texts", "sentence", "review", "content", "comment", "document", "input"});
+}
+
+// True: the file begins with the names of its columns, which are left out.
+bool read_rows(const fs::path& path, const Take& take, const Notify& notify) {
   constexpr std::string_view mark_of_utf8 = "\xef\xbb\xbf";
   constexpr std::int64_t often = 1024;
+  constexpr std::size_t longest_line = std::size_t{1} << 26;
   const bool json = is_json(path);
-  const MappedFile file(map(path));
-  const auto all = content(file);
-  const auto total = static_cast<std::int64_t>(all.size());
+  LineReader lines(path, longest_line);
+  const auto total = static_cast<std::int64_t>(fs::file_size(path));
   std::int64_t number = 0;
+  bool has_header = false;
   const Refuse refuse = [&](const std::string& why) {
     throw std::invalid_argument(at_line(path.string(), number) + " " + why + ".");
   };
-  for (std::size_t begin = all.starts_with(mark_of_utf8) ? mark_of_utf8.size() : 0; begin < all.size();) {
-    const auto end = std::min(all.find('\n', begin), all.size());
-    auto line = all.substr(begin, end - begin);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    begin = std::min(end + 1, all.size());
-    if (notify && number % often == 0) notify(static_cast<std::int64_t>(begin), total, "reading " + path.string());
+  while (auto line = lines.next()) {
+    auto text = line->text;
+    if (number == 0 && text.starts_with(mark_of_utf8)) text.remove_prefix(mark_of_utf8.size());
+    if (notify && number % often == 0) notify(lines.bytes(), total, "reading " + path.string());
     ++number;
-    if (line.empty()) refuse("is empty");
-    const auto row = json ? row_of_json(line, refuse) : row_of_tsv(line, refuse);
+    if (line->cut) refuse("has more than 64 MiB");
+    if (text.empty()) refuse("is empty");
+    const auto row = json ? row_of_json(text, refuse) : row_of_tsv(text, refuse);
     check_row(row, refuse);
+    if (number == 1 && !json && is_header(row)) {
+      has_header = true;
+      continue;
+    }
     take(row, refuse);
   }
+  return has_header;
 }
 
 std::span<const std::uint8_t> bytes_of(const std::string& text) {
@@ -169,7 +179,11 @@ Prepared read(const fs::path& train, const fs::path& test, const Notify& notify)
     }
     prepared.train.add(bytes_of(row.text), number);
   };
-  read_rows(train, take_train, notify);
+  const auto read = [&](const fs::path& path, const Take& take) {
+    if (!with_file([&] { return read_rows(path, take, notify); })) return;
+    prepared.notices.push_back("the first line of " + path.string() + " names its columns, and is left out.");
+  };
+  read(train, take_train);
   if (prepared.train.size() == 0) throw std::invalid_argument(train.string() + " has no line with a label and a text.");
   number_anew(prepared, numbers);
   if (test.empty()) return prepared;
@@ -180,14 +194,14 @@ Prepared read(const fs::path& train, const fs::path& test, const Notify& notify)
     }
     prepared.test.add(bytes_of(row.text), found->second);
   };
-  read_rows(test, take_test, notify);
+  read(test, take_test);
   if (prepared.test.size() == 0) throw std::invalid_argument(test.string() + " has no line with a label and a text.");
   return prepared;
 }
 
 std::string fingerprint(const fs::path& train, const fs::path& test) {
   const auto print = [](const fs::path& path) {
-    return path.empty() ? "" : (is_json(path) ? "jsonl " : "tsv ") + md5(content(map(path)));
+    return path.empty() ? "" : (is_json(path) ? "jsonl " : "tsv ") + with_file([&] { return md5_of_file(path); });
   };
   const nlohmann::ordered_json json = {
       {"task", "text"}, {"version", reader_version}, {"train", print(train)}, {"test", print(test)}};

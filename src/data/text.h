@@ -11,7 +11,8 @@ namespace hkt::data::text {
 
 // .tsv: a line is label, tab, text; further tabs belong to the text. .jsonl: a line is an object with "label", a string
 // or an integer, and "text"; other keys are not looked at. Lines may end with CR LF, and a mark of UTF-8 at the start is
-// skipped. Label and text are UTF-8 and not empty; the byte 0 is refused, because sequences are padded with it.
+// skipped, and so is the first line of a .tsv that names its columns (label, tab, text), of which a notice tells. Label and
+// text are UTF-8 and not empty; the byte 0 is refused, because sequences are padded with it.
 // Labels are sorted, as numbers where all are integers. Without a test file `test` is empty.
 // Throws std::invalid_argument, in one sentence with file and line, for everything else.
 Prepared read(const std::filesystem::path& train, const std::filesystem::path& test, const Notify& notify = {});

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
+#include <utility>
 
 namespace hkt::fields {
 namespace {
@@ -36,25 +36,79 @@ std::string without_code(const std::string& message) {
   return end == std::string::npos ? message : message.substr(end + 2);
 }
 
+// Builds a value as its parts come. nlohmann's own builder with a callback looks through the whole object at the end of
+// each of its members, so that a header of 50,000 tensors took half a minute.
+class Builder : public nlohmann::json_sax<Json> {
+ public:
+  Builder(Json& result, const std::string& what) : result_(result), what_(what) {}
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t& value) override { return add(std::move(value)); }
+  bool start_object(std::size_t) override { return open(Json::object()); }
+  bool start_array(std::size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& name) override {
+    const auto [place, is_new] = open_.back()->emplace(name, nullptr);
+    if (!is_new) throw std::invalid_argument(what_ + " has the key " + shown(name) + " twice in one object.");
+    member_ = &*place;
+    return true;
+  }
+
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    throw std::invalid_argument(what_ + " is not JSON: " + without_code(error.what()) + ".");
+  }
+
+ private:
+  Json* place(Json value) {
+    Json* where = &result_;
+    if (!open_.empty() && open_.back()->is_array()) {
+      open_.back()->push_back(std::move(value));
+      return &open_.back()->back();
+    }
+    if (!open_.empty()) where = member_;
+    *where = std::move(value);
+    return where;
+  }
+  bool add(Json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json empty) {
+    constexpr std::size_t deepest = 64;  // what reads, shows or frees deeper ones would run out of stack
+    if (open_.size() >= deepest) throw std::invalid_argument(what_ + " is nested more than 64 deep.");
+    open_.push_back(place(std::move(empty)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  Json& result_;
+  const std::string& what_;
+  std::vector<Json*>
+      open_;                // the innermost last; a value moves only when the one around it grows, which is closed then
+  Json* member_ = nullptr;  // where the value of the last key goes
+};
+
 }  // namespace
 
 Json parse(std::string_view text, const std::string& what) {
-  std::vector<std::set<std::string>> open;
-  constexpr int deepest = 64;  // what reads, shows or frees deeper ones would run out of stack
-  const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > deepest) throw std::invalid_argument(what + " is nested more than 64 deep.");
-    if (event == Json::parse_event_t::object_start) open.emplace_back();
-    if (event == Json::parse_event_t::object_end) open.pop_back();
-    if (event == Json::parse_event_t::key && !open.back().insert(parsed.get<std::string>()).second) {
-      throw std::invalid_argument(what + " has the key " + shown(parsed) + " twice in one object.");
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text.begin(), text.end(), watch);
-  } catch (const Json::exception& error) {
-    throw std::invalid_argument(what + " is not JSON: " + without_code(error.what()) + ".");
-  }
+  Json result;
+  Builder builder(result, what);
+  Json::sax_parse(text.begin(), text.end(), &builder);
+  return result;
+}
+
+std::string dump(const OrderedJson& json, int indent) {
+  return json.dump(indent, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 std::string nearest(const std::string& name, const std::vector<std::string>& known) {

@@ -11,23 +11,29 @@
 #include <utility>
 #include <vector>
 
+#include "hkt/export.h"
+
 namespace hkt::fields {
 
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;  // for writing, in the order of the table
 
 // Parses a whole text and refuses keys that stand twice in one object; `what` names the text in errors.
-Json parse(std::string_view text, const std::string& what);
+HKT_EXPORT Json parse(std::string_view text, const std::string& what);
+
+// JSON as text, whatever bytes its strings hold: names of folders need not be UTF-8.
+HKT_EXPORT std::string dump(const OrderedJson& json, int indent = -1);
 
 // The known name that takes the fewest edits to reach from `name`.
-std::string nearest(const std::string& name, const std::vector<std::string>& known);
+HKT_EXPORT std::string nearest(const std::string& name, const std::vector<std::string>& known);
 
 // Throw std::invalid_argument in one sentence, so that all errors of a section read alike.
-[[noreturn]] void refuse_value(const std::string& key, const Json& value, const std::string& allowed);
-[[noreturn]] void refuse_key(const std::string& where, const std::string& key, const std::vector<std::string>& known);
+[[noreturn]] HKT_EXPORT void refuse_value(const std::string& key, const Json& value, const std::string& allowed);
+[[noreturn]] HKT_EXPORT void refuse_key(const std::string& where, const std::string& key,
+                                        const std::vector<std::string>& known);
 
-std::int64_t read_integer(const std::string& key, const Json& value, std::int64_t low, std::int64_t high);
-std::string quoted_list(const std::vector<std::string>& names);
+HKT_EXPORT std::int64_t read_integer(const std::string& key, const Json& value, std::int64_t low, std::int64_t high);
+HKT_EXPORT std::string quoted_list(const std::vector<std::string>& names);
 
 template <typename Section>
 struct Field {

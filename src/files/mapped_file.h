@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <span>
 
+#include "hkt/export.h"
+
 namespace hkt {
 
 // Private: what is written to the bytes never reaches the file. Errors are std::runtime_error.
-class MappedFile {
+class HKT_EXPORT MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();
@@ -20,5 +22,9 @@ class MappedFile {
  private:
   std::span<std::byte> bytes_;
 };
+
+// From here on a mapped file that another process makes shorter while it is read ends this process with a sentence and
+// exit code 1, not with a crash. For programs alone: a library leaves its host's signals as they are.
+HKT_EXPORT void explain_truncated_files();
 
 }  // namespace hkt

@@ -16,6 +16,7 @@
 
 #include "json_fields.h"
 #include "mapped_file.h"
+#include "quote.h"
 #include "whole_file.h"
 
 namespace hkt {
@@ -308,13 +309,16 @@ Metadata load(torch::nn::Module& module, const std::filesystem::path& path) {
   const std::map<std::string, at::Tensor> stored(file.tensors.begin(), file.tensors.end());
   auto parameters = module.named_parameters();
   for (const auto& [name, tensor] : stored) {
-    if (!parameters.contains(name)) refuse("has the tensor \"" + name + "\", which the module does not");
+    if (!parameters.contains(name)) refuse("has the tensor " + quote(name) + ", which the module does not");
   }
   for (const auto& parameter : parameters) {
     const auto found = stored.find(parameter.key());
     if (found == stored.end()) refuse("lacks the tensor \"" + parameter.key() + "\"");
-    const auto have = shape_of(found->second), need = shape_of(parameter.value());
-    if (have != need) refuse("has \"" + parameter.key() + "\" as " + have + "; the module needs " + need);
+    const auto &have = found->second, &need = parameter.value();
+    const bool converts = have.is_floating_point() && need.is_floating_point();
+    if (have.sizes() != need.sizes() || (have.scalar_type() != need.scalar_type() && !converts)) {
+      refuse("has \"" + parameter.key() + "\" as " + shape_of(have) + "; the module needs " + shape_of(need));
+    }
   }
   const torch::NoGradGuard no_grad;
   for (auto& parameter : parameters) parameter.value().copy_(stored.at(parameter.key()));

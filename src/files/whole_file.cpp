@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <array>
 #include <cerrno>
+#include <cstdint>
+#include <cstdio>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -13,10 +15,17 @@
 namespace hkt {
 namespace {
 
-// Distinct for every writer of this process and for every process that is alive.
+constexpr const char* partial_mark = ".partial-";
+
+// Not to be foreseen, so that nobody can have put a link there, and distinct for every writer, whichever containers they
+// run in.
 std::string suffix() {
-  static std::atomic<unsigned> count = 0;
-  return ".partial-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
+  std::uint64_t number = 0;
+  if (::getentropy(&number, sizeof number) != 0) throw std::runtime_error("this system gives no random numbers.");
+  constexpr int digits = 16;
+  std::array<char, digits + 1> text = {};
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(number));
+  return partial_mark + std::string(text.data());
 }
 
 }  // namespace
@@ -30,7 +39,7 @@ WholeFile::WholeFile(std::filesystem::path path) : path_(std::move(path)), tempo
   }
   temporary_ += suffix();
   constexpr mode_t usual = 0666;  // less what the user's mask takes away
-  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, usual);
+  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, usual);
   if (file_ < 0) fail("written");
 }
 
@@ -67,6 +76,14 @@ void WholeFile::commit() {
 void WholeFile::fail(const std::string& what) const {
   throw std::runtime_error(path_.string() + " could not be " + what + ": " + std::generic_category().message(errno) +
                            ".");
+}
+
+void remove_partial_files(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const bool partial = entry.path().filename().string().find(partial_mark) != std::string::npos;
+    if (partial && !entry.is_directory(error)) std::filesystem::remove(entry.path(), error);
+  }
 }
 
 void write_file(const std::filesystem::path& path, const std::string& text) {

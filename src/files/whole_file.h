@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <string>
 
+#include "hkt/export.h"
+
 namespace hkt {
 
 // Errors are std::runtime_error. Without commit() the destructor leaves no trace.
-class WholeFile {
+class HKT_EXPORT WholeFile {
  public:
   explicit WholeFile(std::filesystem::path path);
   ~WholeFile();
@@ -26,7 +28,10 @@ class WholeFile {
   int file_ = -1;
 };
 
+// Removes what killed writers left in a folder. For whoever knows that nobody is writing there.
+HKT_EXPORT void remove_partial_files(const std::filesystem::path& folder);
+
 // A text as a whole file.
-void write_file(const std::filesystem::path& path, const std::string& text);
+HKT_EXPORT void write_file(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace hkt

@@ -30,7 +30,8 @@ HierarchicalAttentionImpl::HierarchicalAttentionImpl(const ModelConfig& config)
     : value(plain_linear(check(config).width, config.width)),
       output(plain_linear(config.width, config.width)),
       config_(config),
-      head_width_(config.width / config.heads) {
+      head_width_(config.width / config.heads),
+      rotations_(std::make_shared<positions::Table>()) {
   const int64_t width = config.width, heads = config.heads;
   const bool per_level = config.projections == Projections::per_level;
   const auto identity = at::eye(head_width_).repeat({heads, 1, 1});  // a cone starts as the tied kernel
@@ -119,7 +120,7 @@ HierarchicalAttentionImpl::Projected HierarchicalAttentionImpl::projected(const 
     const int64_t parts = weight.size(0) / config_.width;
     auto both = at::linear(x, weight).view({x.size(0), x.size(1), parts, config_.heads, head_width_});
     if (config_.positions == Positions::rotary) {
-      both = positions::rotate(rotations_, both, int64_t{1} << level, config_.max_length);
+      both = positions::rotate(*rotations_, both, int64_t{1} << level);
     }
     const auto split = both.unbind(2);
     const auto q = split.front().transpose(1, 2);

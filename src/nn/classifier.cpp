@@ -11,7 +11,8 @@ ClassifierImpl::ClassifierImpl(const ModelConfig& config)
     : embedding(check(config).vocab, config.width),
       norm(torch::nn::LayerNormOptions({config.width})),
       head(config.width, config.classes),
-      config_(config) {
+      config_(config),
+      sinusoids_(std::make_shared<positions::Table>()) {
   register_module("embedding", embedding);
   if (config.positions == Positions::learned) {
     constexpr double deviation = 0.02;
@@ -40,8 +41,8 @@ void ClassifierImpl::check_inputs(const at::Tensor& tokens, const std::optional<
   if (!lengths) return;
   TORCH_CHECK_VALUE(lengths->dim() == 1 && lengths->size(0) == batch, "lengths has shape ", lengths->sizes(),
                     "; Classifier needs [", batch, "], one for each sequence.");
-  TORCH_CHECK_VALUE(lengths->scalar_type() == at::kLong, "lengths has dtype ", lengths->scalar_type(),
-                    "; Classifier needs int64.");
+  TORCH_CHECK_VALUE(lengths->scalar_type() == at::kLong || lengths->scalar_type() == at::kInt, "lengths has dtype ",
+                    lengths->scalar_type(), "; Classifier needs int64 or int32.");
   TORCH_CHECK_VALUE(lengths->device() == tokens.device(), "lengths is on ", lengths->device(),
                     "; Classifier needs it where tokens is, on ", tokens.device(), ".");
   if (lengths->is_cpu() && batch > 0) {
@@ -57,7 +58,7 @@ at::Tensor ClassifierImpl::embedded(const at::Tensor& tokens) {
   const int64_t length = tokens.size(1);
   if (config_.positions == Positions::learned) x = x + positions.narrow(0, 0, length);
   if (config_.positions == Positions::sinusoidal) {
-    x = x + positions::sinusoids(sinusoids_, length, config_.max_length, config_.width, x.options());
+    x = x + positions::sinusoids(*sinusoids_, length, config_.width, x.options());
   }
   return x;
 }
@@ -88,7 +89,9 @@ at::Tensor ClassifierImpl::pooled(const at::Tensor& x, const std::optional<at::T
   return at::bmm(shares.unsqueeze(1), y).squeeze(1);
 }
 
-at::Tensor ClassifierImpl::forward(const at::Tensor& tokens, const std::optional<at::Tensor>& lengths) {
+at::Tensor ClassifierImpl::forward(const at::Tensor& tokens, const std::optional<at::Tensor>& given) {
+  const bool convert = given && given->scalar_type() == at::kInt;
+  const auto lengths = convert ? std::optional(given->to(at::kLong)) : given;
   return head(pooled(hidden(tokens, lengths), lengths));
 }
 

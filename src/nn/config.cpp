@@ -17,6 +17,9 @@ constexpr std::int64_t widest = 65536;
 constexpr std::int64_t most_taps = 64;
 constexpr std::int64_t most_threads = 1024;
 constexpr std::int64_t largest = std::int64_t{1} << 30;  // of what only memory limits
+constexpr std::int64_t longest = std::int64_t{1}
+                                 << 24;            // a sequence; tables of positions have a row for each of its tokens
+constexpr std::int64_t most_samples = 10'000'000;  // that are generated
 
 fields::Field<ModelConfig> weights_field() {
   using Kind = LevelWeights::Kind;
@@ -69,7 +72,7 @@ const fields::Table<ModelConfig>& model_table() {
       fields::number("dropout", &ModelConfig::dropout, 0, 1),
       fields::integer("classes", &ModelConfig::classes, 1, largest),
       fields::integer("vocab", &ModelConfig::vocab, 1, largest),
-      fields::integer("max_length", &ModelConfig::max_length, 1, largest)};
+      fields::integer("max_length", &ModelConfig::max_length, 1, longest)};
   return table;
 }
 
@@ -109,9 +112,9 @@ fields::Table<DataConfig> data_table(Task task) {
   const auto add = [&](fields::Field<DataConfig> field) { table.push_back(std::move(field)); };
   if (task == Task::listops) {
     add(fields::integer("seed", &DataConfig::seed, 0, largest));
-    add(fields::integer("train_samples", &DataConfig::train_samples, 1, largest));
-    add(fields::integer("validation_samples", &DataConfig::validation_samples, 1, largest));
-    add(fields::integer("test_samples", &DataConfig::test_samples, 1, largest));
+    add(fields::integer("train_samples", &DataConfig::train_samples, 1, most_samples));
+    add(fields::integer("validation_samples", &DataConfig::validation_samples, 1, most_samples));
+    add(fields::integer("test_samples", &DataConfig::test_samples, 1, most_samples));
     add(fields::integer("max_depth", &DataConfig::max_depth, 1, deepest));
     add(fields::integer("max_arguments", &DataConfig::max_arguments, 2, most_arguments));
     add(fields::integer("min_tokens", &DataConfig::min_tokens, 1, largest));

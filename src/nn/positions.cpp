@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
-#include <algorithm>
 #include <vector>
 
 namespace hkt::positions {
@@ -19,41 +18,45 @@ at::Tensor angles(int64_t length, int64_t width, const at::Device& device) {
   return at::arange(length, options).unsqueeze(1) * at::pow(base, -exponents);
 }
 
-// The cached table, or a new one. Never an inference tensor, because training may come after evaluation.
+// The newest version that fits, or a new one of at least `length` rows, made by `make`. Never an inference tensor, because
+// training may come after evaluation.
 template <typename Make>
-const at::Tensor& table(at::Tensor& cache, int64_t length, at::ScalarType type, const at::Device& device, Make make) {
-  if (!cache.defined() || cache.size(0) < length || cache.scalar_type() != type || cache.device() != device) {
-    const c10::InferenceMode normal(false);
-    cache = make().to(type);
+const at::Tensor& rows_of(Table& table, int64_t length, at::ScalarType type, const at::Device& device, Make make) {
+  for (auto version = table.versions.rbegin(); version != table.versions.rend(); ++version) {
+    if (version->size(0) >= length && version->scalar_type() == type && version->device() == device) return *version;
   }
-  return cache;
+  constexpr int64_t least = 256;
+  int64_t rows = least;
+  while (rows < length) rows *= 2;
+  const c10::InferenceMode normal(false);
+  return table.versions.emplace_back(make(rows).to(type));
 }
 
 }  // namespace
 
-at::Tensor sinusoids(at::Tensor& cache, int64_t length, int64_t longest, int64_t width,
-                     const at::TensorOptions& options) {
-  const auto make = [&] {
-    const auto angle = angles(std::max(length, longest), width, options.device());
+at::Tensor sinusoids(Table& table, int64_t length, int64_t width, const at::TensorOptions& options) {
+  const auto make = [&](int64_t rows) {
+    const auto angle = angles(rows, width, options.device());
     return at::stack({angle.sin(), angle.cos()}, 2).flatten(1).narrow(1, 0, width);
   };
-  return table(cache, length, c10::typeMetaToScalarType(options.dtype()), options.device(), make).narrow(0, 0, length);
+  return rows_of(table, length, c10::typeMetaToScalarType(options.dtype()), options.device(), make)
+      .narrow(0, 0, length);
 }
 
-at::Tensor rotate(at::Tensor& cache, const at::Tensor& x, int64_t stride, int64_t longest) {
+at::Tensor rotate(Table& table, const at::Tensor& x, int64_t stride) {
   const int64_t rows = x.size(1), width = x.size(-1);
   const int64_t length = rows == 0 ? 0 : (rows - 1) * stride + 1;
   const auto real_type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const auto make = [&] {
-    const auto angle = angles(std::max(length, longest), width, x.device());
+  const auto make = [&](int64_t rows_made) {
+    const auto angle = angles(rows_made, width, x.device());
     return at::complex(angle.cos(), angle.sin());
   };
-  const auto& turns = table(cache, length, c10::toComplexType(real_type), x.device(), make);
+  const auto& rotations = rows_of(table, length, c10::toComplexType(real_type), x.device(), make);
 
   std::vector<int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
   shape[1] = rows;
   shape.back() = width / 2;
-  const auto factors = turns.slice(0, 0, length, stride).view(shape);
+  const auto factors = rotations.slice(0, 0, length, stride).view(shape);
   const auto pairs = at::view_as_complex(x.to(real_type).unflatten(-1, {width / 2, 2}));
   return at::view_as_real(pairs * factors).flatten(-2).to(x.scalar_type());
 }
