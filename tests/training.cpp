@@ -222,36 +222,12 @@ TEST(Comparison, SpreadAndTests) {
   EXPECT_LT(train::mcnemar(100, 300), 1e-20);
 }
 
-TEST(Protocol, ParametersAreCountedAsTheModelHasThem) {
-  ModelConfig config;
-  config.width = 24;
-  config.feedforward = 10;
-  config.max_length = 30;
-  config.kernel_size = 3;
-  for (const auto filter : {Filter::dense, Filter::depthwise, Filter::mean}) {
-    for (const auto psd : {Psd::free, Psd::tied, Psd::cone}) {
-      for (const auto projections : {Projections::shared, Projections::per_level}) {
-        for (const std::int64_t levels : {1, 4}) {
-          config.filter = filter;
-          config.psd = psd;
-          config.projections = projections;
-          config.levels = levels;
-          config.positions = levels == 1 ? Positions::learned : Positions::none;
-          std::int64_t count = 0;
-          for (const auto& parameter : Classifier(config)->parameters()) count += parameter.numel();
-          EXPECT_EQ(train::count_parameters(config), count);
-        }
-      }
-    }
-  }
-}
-
 TEST(Protocol, TheMatchedModelHasAsManyParametersAsHkt) {
   for (const auto& experiment : train::experiments(train::Budget::quick)) {
     const auto protocol = train::protocol(experiment.name, train::Budget::full);
     std::map<std::string, std::int64_t> counts;
     for (const auto& model : protocol.models) {
-      counts[model.name] = train::count_parameters(Config::from_json(model.config.dump()).model);
+      counts[model.name] = count_parameters(Config::from_json(model.config.dump()).model);
     }
     EXPECT_GE(counts.at("matched"), counts.at("hkt"));
     EXPECT_LT(static_cast<double>(counts.at("matched")), 1.01 * static_cast<double>(counts.at("hkt")));

@@ -13,9 +13,10 @@
 #include "data/listops_file.h"
 #include "data/official.h"
 #include "data/prepare.h"
-#include "data/quote.h"
 #include "data/verify.h"
 #include "files/json_fields.h"
+#include "files/quote.h"
+#include "print.h"
 #include "progress.h"
 
 namespace hkt::cli {
@@ -31,7 +32,7 @@ Task task_of(const std::string& name, const std::vector<Task>& among) {
     known.push_back(data::task_name(task));
     if (known.back() == name) return task;
   }
-  throw std::invalid_argument("the data set " + data::quote(name) + " is none of " + fields::quoted_list(known) +
+  throw std::invalid_argument("the data set " + quote(name) + " is none of " + fields::quoted_list(known) +
                               "; the nearest is \"" + fields::nearest(name, known) + "\".");
 }
 
@@ -87,7 +88,7 @@ void list_as_json() {
     for (const auto& path : row.packed) json["prepared"].push_back(file(path));
     list.push_back(json);
   }
-  fmt::print("{}\n", list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  fmt::print("{}\n", fields::dump(list, 2));
 }
 
 void add_list(CLI::App& data, Action& action) {
@@ -134,7 +135,7 @@ void add_fetch(CLI::App& data, Action& action) {
 // ---- prepare
 
 void report(const data::Obtained& obtained) {
-  for (const auto& notice : obtained.notices) fmt::print(stderr, "hkt: {}\n", notice);
+  for (const auto& notice : obtained.notices) warn(notice);
   const auto& packed = obtained.packed;
   fmt::print("{} {}: {} to train, {} for validation, {} to test, {} classes\n", obtained.path.string(),
              obtained.made ? "is made" : "was here already", packed.train.size(), packed.validation.size(),
@@ -283,7 +284,11 @@ int run_verify(const VerifyOptions& options) {
   }
   bool good = true;
   for (const auto& finding : findings) {
-    fmt::print(finding.good ? stdout : stderr, "{}{}\n", finding.good ? "" : "hkt: ", finding.sentence);
+    if (finding.good) {
+      fmt::print("{}\n", printable(finding.sentence));
+    } else {
+      warn(finding.sentence);
+    }
     good = good && finding.good;
   }
   return good ? 0 : 1;

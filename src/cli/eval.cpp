@@ -9,8 +9,11 @@
 
 #include "commands.h"
 #include "data/batches.h"
+#include "files/json_fields.h"
+#include "files/quote.h"
 #include "loaded_run.h"
 #include "options.h"
+#include "print.h"
 #include "progress.h"
 
 namespace hkt::cli {
@@ -68,14 +71,14 @@ int run(const Options& options) {
                                            {"accuracy", predictions.tally.accuracy()},
                                            {"loss", predictions.tally.mean_loss()},
                                            {"labels", rows}};
-    fmt::print("{}\n", result.dump(2));
+    fmt::print("{}\n", fields::dump(result, 2));
     return 0;
   }
   fmt::print("{} accuracy {:.2f} % ({} of {}), loss {:.4f}\n", options.split, 100 * predictions.tally.accuracy(),
              predictions.tally.correct, predictions.tally.sequences, predictions.tally.mean_loss());
   for (const auto& row : rows) {
-    fmt::print("  {:16} {:6.2f} % of {}\n", row["label"].get<std::string>(), 100 * row["accuracy"].get<double>(),
-               row["sequences"].get<std::int64_t>());
+    fmt::print("  {:16} {:6.2f} % of {}\n", printable(row["label"].get<std::string>()),
+               100 * row["accuracy"].get<double>(), row["sequences"].get<std::int64_t>());
   }
   return 0;
 }

@@ -8,14 +8,16 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <map>
 #include <span>
 #include <stdexcept>
 
 #include "data/dataset.h"
+#include "files/json_fields.h"
+#include "files/quote.h"
+#include "files/regular_file.h"
 #include "files/whole_file.h"
 #include "hkt/safetensors.h"
+#include "print.h"
 #include "progress.h"
 #include "run_pool.h"
 #include "train/comparison.h"
@@ -117,9 +119,8 @@ bool train_all(RunPool& pool, std::vector<Row>& rows, const fs::path& folder, co
 
 void score(Row& row) {
   for (const auto& run : row.runs) {
-    const auto file = load_safetensors(run.directory().predictions());
-    const std::map<std::string, at::Tensor> tensors(file.tensors.begin(), file.tensors.end());
-    row.right.push_back(tensors.at("logits").argmax(1).eq(tensors.at("labels")));
+    const auto stored = train::read_predictions(run.directory());
+    row.right.push_back(stored.logits.argmax(1).eq(stored.labels));
     row.accuracies.push_back(100 * row.right.back().to(at::kDouble).mean().item<double>());
   }
 }
@@ -193,7 +194,7 @@ std::vector<train::StepTime> step_times(const std::vector<Config>& configs, cons
 void add_model(ordered_json& results, const Row& row, const train::StepTime& time, bool probes) {
   ordered_json model = {{"name", row.model.name},
                         {"what", row.model.what},
-                        {"parameters", train::count_parameters(row.runs.front().config.model)},
+                        {"parameters", count_parameters(row.runs.front().config.model)},
                         {"learning_rate", row.runs.front().config.train.learning_rate},
                         {"test_accuracy", row.accuracies},
                         {"mean", train::spread(row.accuracies).mean},
@@ -302,10 +303,19 @@ ordered_json take_times(const fs::path& path, const MachineOptions& machine) {
 }
 
 ordered_json read_results(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream || fs::is_directory(path)) throw std::invalid_argument(path.string() + " is no file that can be read.");
-  auto results = ordered_json::parse(stream, nullptr, false);
+  ordered_json results;
+  try {
+    results = ordered_json::parse(read_file(path), nullptr, false);
+  } catch (const std::runtime_error& error) {
+    throw std::invalid_argument(error.what());
+  }
   const auto refuse = [&] { throw std::invalid_argument(path.string() + " holds no results of hkt reproduce."); };
+  const auto check_name = [&](const std::string& name) {
+    if (is_plain_name(name)) return;
+    throw std::invalid_argument(
+        path.string() + " has the name " + quote(name) +
+        "; names of experiments, models and runs become names of folders, and this one cannot.");
+  };
   if (!results.is_object() || results.value("format", ordered_json()) != 1) refuse();
   try {
     for (const char* key : {"models", "runs", "comparisons"}) {
@@ -313,26 +323,42 @@ ordered_json read_results(const fs::path& path) {
     }
     if (results["models"].empty() || results["runs"].empty()) refuse();
     results.at("where").at("date");
-    results.at("experiment").get<std::string>();
+    check_name(results.at("experiment"));
     results.at("budget").get<std::string>();
     results.at("seeds").get<std::vector<std::int64_t>>();
     for (const auto& model : results.at("models")) {
-      model.at("name").get<std::string>();
+      check_name(model.at("name"));
       model.at("what").get<std::string>();
       model.at("parameters").get<std::int64_t>();
       model.at("test_accuracy").get<std::vector<double>>();
       model.at("mean").get<double>();
       model.at("deviation").get<double>();
       if (model.at("runs").get<std::vector<std::string>>().empty()) refuse();
-      for (const char* key : {"step_seconds", "step_ratio", "level_weights"}) model.at(key);
+      for (const char* key : {"step_seconds", "step_ratio"}) {
+        if (!model.at(key).is_null()) model[key].get<double>();  // to be taken by --times
+      }
+      model.at("level_weights").get<std::vector<std::vector<double>>>();
+      if (model.contains("attention_ratio")) model["attention_ratio"].get<double>();
     }
     for (const auto& run : results.at("runs")) {
-      run.at("name").get<std::string>();
+      check_name(run.at("name"));
       Config::from_json(run.at("config").dump());
-      for (const char* key : {"summary", "parameters", "best_validation", "epochs", "test", "theory"}) run.at(key);
+      run.at("summary").get<std::string>();
+      run.at("parameters").get<std::int64_t>();
+      if (!run.at("best_validation").is_null()) run["best_validation"].get<double>();
+      if (!run.at("epochs").is_array() || (!run.at("theory").is_null() && !run["theory"].is_object())) refuse();
+      for (const auto& epoch : run["epochs"]) {
+        epoch.at("seconds").get<double>();
+        epoch.at("validation_accuracy").get<double>();
+      }
+      if (!run.at("test").is_null()) run["test"].at("accuracy").get<double>();
     }
     for (const auto& comparison : results.at("comparisons")) {
-      for (const char* key : {"model", "with", "gain", "paired_t_test_p", "mcnemar_p"}) comparison.at(key);
+      comparison.at("model").get<std::string>();
+      comparison.at("with").get<std::string>();
+      comparison.at("gain").get<double>();
+      if (!comparison.at("paired_t_test_p").is_null()) comparison["paired_t_test_p"].get<double>();
+      comparison.at("mcnemar_p").get<std::vector<double>>();
     }
   } catch (const ordered_json::exception&) {
     refuse();
@@ -343,13 +369,13 @@ ordered_json read_results(const fs::path& path) {
 std::string results_text(const ordered_json& results) {
   std::vector<std::string> lines;
   for (const auto& [key, value] : results.items()) {
-    std::string text = value.dump();
+    std::string text = fields::dump(value);
     if (value.is_array() && !value.empty() && value.front().is_object()) {
       std::vector<std::string> items;
-      for (const auto& item : value) items.push_back(item.dump());
+      for (const auto& item : value) items.push_back(fields::dump(item));
       text = fmt::format("[\n  {}\n]", fmt::join(items, ",\n  "));
     }
-    lines.push_back(fmt::format("{}: {}", ordered_json(key).dump(), text));
+    lines.push_back(fmt::format("{}: {}", fields::dump(ordered_json(key)), text));
   }
   return fmt::format("{{\n{}\n}}\n", fmt::join(lines, ",\n"));
 }

@@ -10,9 +10,11 @@
 #include <stdexcept>
 
 #include "commands.h"
+#include "files/quote.h"
 #include "files/whole_file.h"
 #include "loaded_run.h"
 #include "options.h"
+#include "print.h"
 #include "report/quantised.h"
 #include "report/report.h"
 #include "theory/walk.h"
@@ -120,9 +122,9 @@ int run(const Options& options) {
   data["blocks"] = maps_of(model, config.model, tokens);
   data["where"] = train::provenance();
   write_file(options.out, report::explanation(data));
-  fmt::print("{}\t{:.4f}{}\n{}\n", labels[static_cast<std::size_t>(best)], probabilities[best].item<double>(),
-             input.label ? "\t(the label is " + *input.label + ")" : "",
-             std::filesystem::absolute(options.out).string());
+  fmt::print("{}\t{:.4f}{}\n{}\n", printable(labels[static_cast<std::size_t>(best)]),
+             probabilities[best].item<double>(), input.label ? "\t(the label is " + printable(*input.label) + ")" : "",
+             printable(std::filesystem::absolute(options.out).string()));
   return 0;
 }
 

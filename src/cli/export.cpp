@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "files/whole_file.h"
 #include "options.h"
+#include "print.h"
 #include "train/checkpoint.h"
 #include "train/run_directory.h"
 

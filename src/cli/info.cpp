@@ -11,6 +11,8 @@
 
 #include "commands.h"
 #include "data/packed.h"
+#include "files/json_fields.h"
+#include "files/quote.h"
 #include "hkt/ops.h"
 #include "options.h"
 #include "train/provenance.h"
@@ -42,21 +44,24 @@ std::vector<std::string> processor_features() {
   return all;
 }
 
-nlohmann::ordered_json facts() {
+using nlohmann::ordered_json;
+
+ordered_json facts() {
   auto all = train::provenance();
   all["cpu_kernels_reason"] = why_these_kernels(all["cpu_kernels"]);
   all["processor_features"] = processor_features();
   const auto trouble = why_no_cuda();
   all["cuda"] = !trouble;
   all["cuda_reason"] = trouble.value_or("built for it, and a GPU is there");
-  all["data"] = data::data_folder().string();
+  const auto folder = data::data_folder_name();
+  all["data"] = folder ? ordered_json(folder->string()) : ordered_json();
   return all;
 }
 
 int run(bool json) {
   const auto all = facts();
   if (json) {
-    fmt::print("{}\n", all.dump(2));
+    fmt::print("{}\n", fields::dump(all, 2));
     return 0;
   }
   const auto text = [&](const char* key) { return all[key].get<std::string>(); };
@@ -67,7 +72,8 @@ int run(bool json) {
   fmt::print("CUDA        {}: {}\n", all["cuda"].get<bool>() ? "yes" : "no", text("cuda_reason"));
   const auto names = all["gpus"].get<std::vector<std::string>>();
   fmt::print("GPU         {}\n", names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
-  fmt::print("data        {}\n", text("data"));
+  fmt::print("data        {}\n",
+             all["data"].is_null() ? "nowhere: neither HKT_DATA nor HOME is set" : printable(text("data")));
   return 0;
 }
 

@@ -4,8 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
-
+#include "print.h"
 #include "progress.h"
 
 namespace hkt::cli {
@@ -20,7 +19,7 @@ LiveLines::LiveLines() : terminal_(::isatty(STDERR_FILENO) != 0), last_(std::chr
 LiveLines::~LiveLines() { erase(); }
 
 void LiveLines::erase() {
-  if (drawn_ > 0) fmt::print(stderr, "\033[{}A\r\033[J", drawn_);
+  if (drawn_ > 0) print_error(fmt::format("\033[{}A\r\033[J", drawn_));
   drawn_ = 0;
 }
 
@@ -29,18 +28,17 @@ void LiveLines::show(const std::vector<std::string>& lines) {
     const auto now = std::chrono::steady_clock::now();
     if (now - last_ < plain_interval) return;
     last_ = now;
-    for (const auto& line : lines) fmt::print(stderr, "{}\n", line);
+    for (const auto& line : lines) print_error(line + "\n");
     return;
   }
   erase();
-  for (const auto& line : lines) fmt::print(stderr, "{}\n", fitted(line));
+  for (const auto& line : lines) print_error(fitted(line) + "\n");
   drawn_ = lines.size();
-  std::fflush(stderr);
 }
 
 void LiveLines::say(const std::string& line) {
   erase();
-  fmt::print(stderr, "{}\n", line);
+  print_error(line + "\n");
 }
 
 }  // namespace hkt::cli

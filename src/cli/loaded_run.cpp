@@ -5,6 +5,7 @@
 
 #include "files/json_fields.h"
 #include "options.h"
+#include "print.h"
 #include "progress.h"
 
 namespace hkt::cli {

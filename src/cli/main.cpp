@@ -1,65 +1,10 @@
-// The program hkt: finds the command, runs it, and turns every error into one sentence and an exit code.
-#include <c10/util/Exception.h>
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <exception>
-#include <stdexcept>
-
-#include "commands.h"
-#include "files/json_fields.h"
-
-namespace {
-
-constexpr int failed = 1, wrong_use = 2;
-
-int complain(const std::string& sentence, int code) {
-  fmt::print(stderr, "hkt: {}\n", sentence);
-  return code;
-}
-
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-std::string what_is_wrong(const CLI::App& program, const CLI::ParseError& error) {
-  const auto unknown = program.remaining();
-  if (!program.get_subcommands().empty() || unknown.empty()) {
-    return std::string(error.what()) + " (hkt --help lists what there is)";
-  }
-  std::vector<std::string> names;
-  for (const auto* command : program.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(command->get_name());
-  }
-  return fmt::format("\"{}\" is no command; the nearest is \"{}\".", unknown.front(),
-                     hkt::fields::nearest(unknown.front(), names));
-}
-
-}  // namespace
+// The program hkt.
+#include "files/mapped_file.h"
+#include "print.h"
+#include "program.h"
 
 int main(int count, char** arguments) {
-  CLI::App program("The Hierarchical Kernel Transformer: attention at several resolutions.", "hkt");
-  program.require_subcommand(1);
-  hkt::cli::Action action;
-  for (const auto add :
-       {hkt::cli::add_train, hkt::cli::add_eval, hkt::cli::add_predict, hkt::cli::add_theory, hkt::cli::add_report,
-        hkt::cli::add_explain, hkt::cli::add_export, hkt::cli::add_reproduce, hkt::cli::add_data, hkt::cli::add_info}) {
-    add(program, action);
-  }
-  try {
-    program.parse(count, arguments);
-    const int code = action();
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-      return complain("what was to be printed could not be written.", failed);
-    return code;
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return program.exit(error);  // --help
-    return complain(what_is_wrong(program, error), wrong_use);
-  } catch (const std::invalid_argument& error) {
-    return complain(error.what(), wrong_use);
-  } catch (const c10::Error& error) {
-    return complain(first_line(error.what_without_backtrace()), failed);
-  } catch (const std::bad_alloc&) {
-    return complain("there is not enough memory.", failed);
-  } catch (const std::exception& error) {
-    return complain(first_line(error.what()), failed);
-  }
+  hkt::cli::open_standard_streams();
+  hkt::explain_truncated_files();
+  return hkt::cli::run_program(count, arguments);
 }

@@ -5,8 +5,11 @@
 #include <fmt/format.h>
 #include <torch/cuda.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 
 namespace hkt::cli {
@@ -30,12 +33,28 @@ std::optional<std::string> why_no_cuda() {
 #endif
 }
 
+namespace {
+
+// By its first words, which are those of every page that hkt writes; an empty file is nobody's loss.
+bool is_page(const std::filesystem::path& path) {
+  constexpr std::string_view start = "<!doctype html>";
+  std::ifstream stream(path, std::ios::binary);
+  std::string found(start.size(), ' ');
+  stream.read(found.data(), static_cast<std::streamsize>(start.size()));
+  found.resize(static_cast<std::size_t>(stream.gcount()));
+  std::transform(found.begin(), found.end(), found.begin(), [](unsigned char c) { return std::tolower(c); });
+  return found.empty() || found == start;
+}
+
+}  // namespace
+
 void add_page_option(CLI::App& command, std::string& file) {
   const auto unusable = [](const std::string& text) -> std::string {
     const std::filesystem::path path(text);
     std::error_code error;
-    if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
-      return text + " is there and is no file.";
+    if (std::filesystem::exists(path, error)) {
+      if (!std::filesystem::is_regular_file(path, error)) return text + " exists and is not a regular file.";
+      if (!is_page(path)) return text + " exists and is not an HTML page; only one of those is replaced.";
     }
     const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
     return std::filesystem::is_directory(folder, error)
@@ -68,7 +87,5 @@ at::Device chosen_device(const MachineOptions& options) {
   }
   return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
 }
-
-void warn(const std::string& sentence) { fmt::print(stderr, "hkt: {}\n", sentence); }
 
 }  // namespace hkt::cli

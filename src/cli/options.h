@@ -25,6 +25,4 @@ at::Device chosen_device(const MachineOptions& options);
 // Whether, and else why not, CUDA can be used.
 std::optional<std::string> why_no_cuda();
 
-void warn(const std::string& sentence);  // to standard error
-
 }  // namespace hkt::cli

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+
+#include "files/quote.h"
+#include "print.h"
 
 namespace hkt::cli {
 namespace {
@@ -44,13 +46,13 @@ std::string fitted(const std::string& line) {
 }
 
 Progress::Progress(std::string title)
-    : title_(std::move(title)),
+    : title_(printable(title)),
       terminal_(::isatty(STDERR_FILENO) != 0),
       begin_(Clock::now()),
       last_(terminal_ ? begin_ - redraw : begin_) {}
 
 Progress::~Progress() {
-  if (drawn_) std::fputc('\n', stderr);
+  if (drawn_) print_error("\n");
 }
 
 void Progress::show(std::int64_t done, std::int64_t total, const std::string& note) {
@@ -64,20 +66,18 @@ void Progress::show(std::int64_t done, std::int64_t total, const std::string& no
   const double left =
       done > first_ ? passed * static_cast<double>(total - done) / static_cast<double>(done - first_) : 0;
   std::string text = total > 0 ? fmt::format("{:3.0f} %", 100 * share) : std::string();
-  if (!note.empty()) text += "  " + note;
+  if (!note.empty()) text += "  " + printable(note);
   if (left > 0 && passed > 1) text += "  " + seconds_text(left) + " left";
   if (terminal_) {
-    fmt::print(stderr, "\r\033[K{}", fitted(title_ + " " + (total > 0 ? bar(share) + " " : "") + text));
-    std::fflush(stderr);
+    print_error("\r\033[K" + fitted(title_ + " " + (total > 0 ? bar(share) + " " : "") + text));
     drawn_ = true;
   } else {
-    fmt::print(stderr, "{} {}\n", title_, text);
+    print_error(title_ + " " + text + "\n");
   }
 }
 
 void Progress::say(const std::string& line) {
-  if (drawn_) std::fputs("\r\033[K", stderr);
-  fmt::print(stderr, "{}\n", line);
+  print_error((drawn_ ? "\r\033[K" : "") + printable(line) + "\n");
   drawn_ = false;
 }
 

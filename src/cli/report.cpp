@@ -15,8 +15,10 @@
 
 #include "commands.h"
 #include "experiment.h"
+#include "files/quote.h"
 #include "files/whole_file.h"
 #include "options.h"
+#include "print.h"
 #include "train/provenance.h"
 #include "train/record.h"
 
@@ -162,9 +164,6 @@ int run(const Options& options) {
   ordered_json data = {{"title", "Hierarchical Kernel Transformer"}, {"runs", ordered_json::array()}};
   data["comparisons"] = ordered_json::array();
   for (const auto& path : options.paths) {
-    std::error_code error;
-    if (fs::equivalent(path, options.out, error))
-      throw std::invalid_argument("--out is " + path + ", which is to be read.");
     add_path(path, data);
   }
   if (data["runs"].empty() && data["comparisons"].empty())
@@ -184,8 +183,9 @@ int run(const Options& options) {
   }
   data["where"] = train::provenance();
   write_file(options.out, report::page(data));
-  for (const auto& text : data.value("answers", ordered_json::array())) fmt::print("{}\n", text.get<std::string>());
-  fmt::print("{}\n", fs::absolute(options.out).string());
+  for (const auto& text : data.value("answers", ordered_json::array()))
+    fmt::print("{}\n", printable(text.get<std::string>()));
+  fmt::print("{}\n", printable(fs::absolute(options.out).string()));
   return 0;
 }
 

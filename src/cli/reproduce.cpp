@@ -15,6 +15,7 @@
 #include "files/json_fields.h"
 #include "interrupt.h"
 #include "options.h"
+#include "print.h"
 #include "run_pool.h"
 #include "train/comparison.h"
 #include "train/protocol.h"
@@ -221,7 +222,7 @@ int run(const Options& options) {
     }
     all.push_back(*results);
   }
-  if (options.print_json) fmt::print("{}\n", all.dump(2));
+  if (options.print_json) fmt::print("{}\n", fields::dump(all, 2));
   return 0;
 }
 

@@ -6,17 +6,17 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <thread>
 
+#include "files/regular_file.h"
 #include "files/whole_file.h"
 #include "hkt/safetensors.h"
 #include "interrupt.h"
 #include "progress.h"
 #include "train/metrics.h"
+#include "train/record.h"
 
 namespace hkt::cli {
 namespace {
@@ -29,24 +29,13 @@ fs::path log_file(const Run& run) { return run.folder.string() + ".log"; }
 // A folder from another version of the protocol would be scored as if it were this one's.
 void check_config(const Run& run) {
   if (!run.directory().holds_run()) return;
-  std::ifstream stream(run.directory().config());
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  auto found = Config::from_json(text);
+  auto found = Config::from_json(read_file(run.directory().config()));
   found.train.threads = run.config.train.threads;  // another machine makes no other experiment
   found.train.device = run.config.train.device;
   if (found != run.config) {
     throw std::invalid_argument(run.folder.string() +
                                 " holds a run with another config; remove it, or name another folder with --out.");
   }
-}
-
-std::string last_line(const fs::path& path) {
-  std::ifstream stream(path);
-  std::string last = "it left no message";
-  for (std::string line; std::getline(stream, line);) {
-    if (!line.empty()) last = line;
-  }
-  return last;
 }
 
 std::string describe(const Run& run) {
@@ -95,10 +84,8 @@ bool Run::scored() const {
 
 // Of the present model.
 bool Run::examined() const {
-  std::ifstream stream(directory().theory());
-  const auto theory = nlohmann::json::parse(stream, nullptr, false);
-  if (!theory.is_object() || !theory.contains("model")) return false;
-  return theory["model"].value("checksum", "") == load_safetensors(directory().model()).checksum;
+  const auto theory = train::read_theory(directory());
+  return theory && (*theory)["model"].value("checksum", "") == load_safetensors(directory().model()).checksum;
 }
 
 double Run::best_validation() const {
@@ -127,7 +114,7 @@ bool RunPool::run(const std::vector<Run>& runs) {
   }
   std::vector<Active> active;
   while (!waiting.empty() || !active.empty()) {
-    if (Interrupt::asked()) return false;
+    if (Interrupt::asked() || stopped_) return false;
     while (active.size() < jobs_ && !waiting.empty()) {
       active.push_back(start(*waiting.front()));
       waiting.pop_front();
@@ -170,11 +157,14 @@ RunPool::Active RunPool::start(const Run& run) const {
 
 void RunPool::advance(std::vector<Active>& active) {
   for (auto& one : active) {
-    const auto code = one.child->ended();
-    if (!code) continue;
-    if (*code != 0 && !one.run->diverged()) {
-      throw std::runtime_error(one.run->name + " ended with exit code " + std::to_string(*code) + ": " +
-                               last_line(log_file(*one.run)));
+    const auto end = one.child->ended();
+    if (!end) continue;
+    if (end->code == interrupted) {  // somebody asked it to stop, and so all of this
+      stopped_ = true;
+      continue;
+    }
+    if ((end->code != 0 || end->signal != 0) && !one.run->diverged()) {
+      throw std::runtime_error(one.run->name + " " + one.child->account());
     }
     const auto next = one.run->next();
     if (next == one.stage) {

@@ -51,6 +51,7 @@ class RunPool {
   void advance(std::vector<Active>& active);
 
   std::size_t jobs_;
+  bool stopped_ = false;  // a run was asked to stop by somebody else
   int threads_;
   std::string device_;
   LiveLines lines_;

@@ -11,6 +11,8 @@
 
 #include "commands.h"
 #include "data/batches.h"
+#include "files/json_fields.h"
+#include "files/quote.h"
 #include "files/whole_file.h"
 #include "loaded_run.h"
 #include "options.h"
@@ -33,7 +35,7 @@ struct Options {
 
 void print_summary(const nlohmann::ordered_json& result) {
   fmt::print("{}{}, {} sequences of {} to {} tokens\n", result["model"]["random"] ? "fresh weights of " : "",
-             result["model"]["run"].get<std::string>(), result["data"]["sequences"].get<int>(),
+             printable(result["model"]["run"].get<std::string>()), result["data"]["sequences"].get<int>(),
              result["data"]["shortest"].get<int>(), result["data"]["longest"].get<int>());
   for (const auto& claim : result["claims"]) {
     fmt::print("\n{} ({})\n  {}: {}\n", claim["title"].get<std::string>(), claim["paper"].get<std::string>(),
@@ -81,7 +83,7 @@ nlohmann::ordered_json examine(const std::string& folder, const Options& options
   }
   result.update(examination);
   result["provenance"] = train::provenance();
-  if (!options.random) write_file(loaded.directory.theory(), result.dump(1) + "\n");
+  if (!options.random) write_file(loaded.directory.theory(), fields::dump(result, 1) + "\n");
   return result;
 }
 
@@ -94,7 +96,7 @@ int run(const Options& options) {
     all.push_back(examine(folder, options));
     if (!options.json) print_summary(all.back());
   }
-  if (options.json) fmt::print("{}\n", (all.size() == 1 ? all.front() : all).dump(2));
+  if (options.json) fmt::print("{}\n", fields::dump(all.size() == 1 ? all.front() : all, 2));
   return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "data/dataset.h"
 #include "interrupt.h"
 #include "options.h"
+#include "print.h"
 #include "progress.h"
 #include "theory/lab.h"
 #include "train/presets.h"

@@ -330,12 +330,20 @@ function provenance() {
   add(page, element('p', 'Written by hkt ' + data.where.version + ', commit ' + data.where.commit + ', on ' + data.where.date + ', ' + data.where.processor + '.', { class: 'soft' }));
 }
 
-answer();
-if (data.runs.length) architecture();
-learning();
+// What one run's files lack or have in another form costs the page that part alone.
+function part(draw) {
+  try {
+    draw();
+  } catch (error) {
+    add(page, element('p', 'A part of this page could not be drawn: a file of the runs holds something unexpected (' + error.message + ').', { class: 'soft' }));
+  }
+}
+part(answer);
+if (data.runs.length) part(architecture);
+part(learning);
 if (data.runs.length) {
-  training();
-  claims();
+  part(training);
+  part(claims);
 }
 provenance();
 // A page of very many plots draws each when it comes near the window, and all before it is printed.

@@ -3,18 +3,23 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "files/json_fields.h"
 #include "resources.h"
 
 namespace hkt::report {
 namespace {
 
-// A script's data must not end the script.
-std::string inside_script(const std::string& text) {
+// JSON as the text of a script element, where "<!--", "<script" and "</script" mean something to the browser: in JSON a "<"
+// stands in strings alone, and there it can be written otherwise.
+std::string inside_script(const std::string& json) {
   std::string result;
-  result.reserve(text.size());
-  for (const char c : text) {
-    if (c == '/' && !result.empty() && result.back() == '<') result += '\\';
-    result += c;
+  result.reserve(json.size());
+  for (const char c : json) {
+    if (c == '<') {
+      result += "\\u003c";
+    } else {
+      result += c;
+    }
   }
   return result;
 }
@@ -29,7 +34,7 @@ std::string filled(const nlohmann::ordered_json& data, std::string_view script) 
   std::string text(resources::page_html());
   replace(text, "@SCRIPT@", script);
   replace(text, "@PLOTLY@", resources::plotly_js());
-  replace(text, "@DATA@", inside_script(data.dump()));  // last: it may hold anything
+  replace(text, "@DATA@", inside_script(fields::dump(data)));  // last: it may hold anything
   return text;
 }
 

@@ -3,10 +3,15 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
+
+#include "files/quote.h"
 
 namespace hkt::train {
 namespace {
@@ -55,11 +60,68 @@ Metadata to_metadata(const Identity& identity) {
   return {{"config", identity.config.to_json()}, {"labels", json(identity.labels).dump()}, {"data", identity.data}};
 }
 
+[[noreturn]] void refuse(const fs::path& path, const std::string& why) {
+  throw std::runtime_error(path.string() + " " + why + ".");
+}
+
+// The names of the classes: as many as the model has, and such that a person can tell them apart.
+std::vector<std::string> labels_from(const fs::path& path, const std::string& text, std::int64_t classes) {
+  constexpr std::size_t longest = 256;
+  const auto list = json::parse(text, nullptr, false);
+  if (!list.is_array()) refuse(path, "has no list of labels");
+  std::set<std::string> names;
+  for (const auto& name : list) {
+    if (!name.is_string() || name.get_ref<const std::string&>().empty() ||
+        name.get_ref<const std::string&>().size() > longest) {
+      refuse(path, "has a label that is not a string of 1 to 256 bytes");
+    }
+    if (!names.insert(name).second) refuse(path, "has the label " + quote(name.get<std::string>()) + " twice");
+  }
+  if (std::ssize(list) != classes) {
+    refuse(path,
+           "has " + std::to_string(list.size()) + " labels, and its model has " + std::to_string(classes) + " classes");
+  }
+  return list;
+}
+
 Identity identity_from(const fs::path& path, const Metadata& metadata) {
+  for (const char* key : {"config", "labels", "data"}) {
+    if (!metadata.contains(key))
+      refuse(path, "was not written by hkt: its metadata has no \"" + std::string(key) + "\"");
+  }
+  Identity identity;
   try {
-    return {Config::from_json(metadata.at("config")), json::parse(metadata.at("labels")), metadata.at("data")};
-  } catch (const std::exception&) {
-    throw std::runtime_error(path.string() + " was not written by hkt: it holds no config and names of labels.");
+    identity.config = Config::from_json(metadata.at("config"));
+  } catch (const std::invalid_argument& error) {
+    throw std::runtime_error(path.string() + " has a config that is none: " + error.what());
+  }
+  identity.labels = labels_from(path, metadata.at("labels"), identity.config.model.classes);
+  identity.data = metadata.at("data");
+  return identity;
+}
+
+// What the config says of the model's size, against the tensors that are there: nothing is made of the one before it is
+// known to agree with the other.
+void check_parameters(const fs::path& path, const ModelConfig& config, const NamedTensors& parameters) {
+  const auto blocks_in_file = static_cast<std::int64_t>(parameters.size());  // each has several
+  if (config.blocks > blocks_in_file) refuse(path, "has fewer tensors than its config has blocks");
+  const auto shapes = parameter_shapes(config);
+  std::size_t found = 0;
+  for (const auto& [name, tensor] : parameters) {
+    const auto shape = shapes.find(name);
+    if (shape == shapes.end()) refuse(path, "has the tensor " + quote(name) + ", which its config knows nothing of");
+    if (tensor.sizes() != at::IntArrayRef(shape->second) || !tensor.is_floating_point()) {
+      refuse(path, "has " + quote(name) + " as " + c10::toString(tensor.scalar_type()) + " " +
+                       json(tensor.sizes().vec()).dump() + ", and its config asks for numbers of shape " +
+                       json(shape->second).dump());
+    }
+    ++found;
+  }
+  if (found == shapes.size()) return;
+  for (const auto& [name, shape] : shapes) {
+    const bool there =
+        std::any_of(parameters.begin(), parameters.end(), [&](const auto& p) { return p.first == name; });
+    if (!there) refuse(path, "lacks the tensor " + quote(name));
   }
 }
 
@@ -85,12 +147,31 @@ at::Tensor one_of(const NamedTensors& all, std::string_view name) {
 // A file of ours, whole: without a checksum nobody could tell.
 SafetensorsFile load_checked(const fs::path& path) {
   auto file = load_safetensors(path);
-  if (file.checksum.empty())
-    throw std::runtime_error(path.string() + " has no checksum, so it was not written by hkt.");
+  if (file.checksum.empty()) refuse(path, "has no checksum, so it was not written by hkt");
   return file;
 }
 
-State state_from(const fs::path& path, const Identity& identity) {
+bool is_bytes(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.scalar_type() == at::kByte && tensor.dim() == 1;
+}
+
+// A checksum says that a state is as it was written, not that a run could have stood there.
+void check_position(const fs::path& path, const Position& position, const TrainConfig& config,
+                    std::int64_t steps_per_epoch) {
+  const auto is_count = [](const Tally& tally) {
+    return std::isfinite(tally.loss) && tally.correct >= 0 && tally.correct <= tally.sequences;
+  };
+  const auto last_epoch = config.epochs - (position.finished ? 0 : 1);
+  const bool possible =
+      position.epoch >= 0 && position.epoch <= last_epoch && position.batch >= 0 && position.batch <= steps_per_epoch &&
+      position.step == position.epoch * steps_per_epoch + position.batch && position.best_epoch >= -1 &&
+      position.best_epoch < position.epoch + 1 && is_count(position.epoch_tally) && is_count(position.recent_tally) &&
+      std::isfinite(position.best_accuracy) && std::isfinite(position.best_loss) && position.seconds >= 0 &&
+      std::isfinite(position.seconds);
+  if (!possible) refuse(path, "says of its run that it stood where it cannot have");
+}
+
+State state_from(const fs::path& path, const Identity& identity, std::int64_t steps_per_epoch) {
   const auto file = load_checked(path);
   const auto own = identity_from(path, file.metadata);
   if (own.config != identity.config) {
@@ -104,13 +185,19 @@ State state_from(const fs::path& path, const Identity& identity) {
   try {
     state.position = position_from(json::parse(file.metadata.at("position")));
   } catch (const std::exception&) {
-    throw std::runtime_error(path.string() + " does not say where its run stood.");
+    refuse(path, "does not say where its run stood");
   }
+  check_position(path, state.position, identity.config.train, steps_per_epoch);
   state.parameters = part_of(file.tensors, parameter_prefix);
   state.optimizer = part_of(file.tensors, optimizer_prefix);
   state.best = part_of(file.tensors, best_prefix);
   state.generator = one_of(file.tensors, generator_name);
   state.cuda_generator = one_of(file.tensors, cuda_generator_name);
+  check_parameters(path, identity.config.model, state.parameters);
+  if (!state.best.empty()) check_parameters(path, identity.config.model, state.best);
+  if (state.best.empty() != (state.position.best_epoch < 0)) refuse(path, "does not say which epoch was the best");
+  if (!is_bytes(state.generator) || (state.cuda_generator.defined() && !is_bytes(state.cuda_generator)))
+    refuse(path, "lacks the state of the random numbers");
   return state;
 }
 
@@ -132,12 +219,13 @@ void save_state(const RunDirectory& run, const Identity& identity, const State& 
   fs::rename(next, run.state());
 }
 
-std::optional<State> load_state(const RunDirectory& run, const Identity& identity, const Warn& warn) {
+std::optional<State> load_state(const RunDirectory& run, const Identity& identity, std::int64_t steps_per_epoch,
+                                const Warn& warn) {
   std::string trouble;
   for (const auto& path : {run.state(), run.previous_state()}) {
     if (!fs::exists(path)) continue;
     try {
-      auto state = state_from(path, identity);
+      auto state = state_from(path, identity, steps_per_epoch);
       if (!trouble.empty()) {
         warn(trouble + " The checkpoint before it, of step " + std::to_string(state.position.step) + ", is used.");
         fs::rename(path, run.state());  // or the damaged one would take its place when the next is saved
@@ -168,6 +256,7 @@ TrainedModel load_model(const RunDirectory& run, at::Device device, const Warn& 
       const auto parameters = is_model ? file.tensors : part_of(file.tensors, best_prefix);
       if (parameters.empty()) continue;  // no epoch was finished then
       TrainedModel trained{identity_from(path, file.metadata), is_model ? file.checksum : "", nullptr};
+      check_parameters(path, trained.identity.config.model, parameters);
       trained.model = Classifier(trained.identity.config.model);
       set_parameters(*trained.model, parameters);
       trained.model->to(device);

@@ -46,8 +46,9 @@ struct State {
 void save_state(const RunDirectory& run, const Identity& identity, const State& state);
 
 // The last state, or where that is damaged the one before, of which `warn` is told; nothing if there is none. Throws
-// std::runtime_error where there is no good one or it belongs to another run.
-std::optional<State> load_state(const RunDirectory& run, const Identity& identity, const Warn& warn);
+// std::runtime_error where there is no good one, it belongs to another run, or says that it stood where it cannot have.
+std::optional<State> load_state(const RunDirectory& run, const Identity& identity, std::int64_t steps_per_epoch,
+                                const Warn& warn);
 
 void save_model(const RunDirectory& run, const Identity& identity, const NamedTensors& parameters);
 

@@ -136,7 +136,9 @@ Predictions evaluate(Classifier& model, const data::Split& split, const Config& 
   const at::NoGradGuard no_grad;
   const bool was_training = model->is_training();
   model->eval();
-  const auto shape = data::shape_of(config);
+  constexpr std::int64_t most_at_once = 1024;  // whatever a model from elsewhere was trained with
+  auto shape = data::shape_of(config);
+  shape.batch = std::min(shape.batch, most_at_once);
   const auto order = data::evaluation_order(split, shape);
   data::BatchQueue queue(split, order, shape);
   Predictions result{at::empty({split.size(), config.model.classes}), at::empty({split.size()}, at::kLong), {}};

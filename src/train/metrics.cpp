@@ -7,25 +7,64 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
-#include <stdexcept>
+#include <cstdint>
+#include <iterator>
+#include <set>
 #include <string>
 #include <system_error>
+
+#include "files/json_fields.h"
+#include "files/regular_file.h"
 
 namespace hkt::train {
 namespace {
 
 [[noreturn]] void fail(const std::filesystem::path& path) {
-  throw std::runtime_error(path.string() + " could not be written: " + std::generic_category().message(errno) + ".");
+  throw MetricsError(path.string() + " could not be written: " + std::generic_category().message(errno) + ".");
+}
+
+using nlohmann::json;
+
+// λ: a number for each level, of each head, of each block.
+bool are_level_weights(const json& value, int depth = 3) {
+  if (depth == 0) return value.is_number();
+  return value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), [&](const json& part) {
+           return are_level_weights(part, depth - 1) && (depth > 2 || part.size() == value.front().size());
+         });
+}
+
+bool is_of_its_kind(const std::string& key, const json& value) {
+  static const std::set<std::string> texts = {"event", "reason", "what", "device", "precision"};
+  static const std::set<std::string> integers = {
+      "step",          "steps",      "epoch",           "epochs",
+      "parameters",    "best_epoch", "train_sequences", "validation_sequences",
+      "cut_sequences", "threads"};
+  if (texts.contains(key)) return value.is_string();
+  if (integers.contains(key)) {
+    constexpr std::int64_t largest = std::int64_t{1} << 53;
+    return value.is_number_integer() && value.get<std::int64_t>() >= -1 && value.get<std::int64_t>() <= largest;
+  }
+  if (key == "best") return value.is_boolean();
+  if (key == "level_weights") return are_level_weights(value);
+  if (key == "theory") return value.is_array();
+  return value.is_number();
+}
+
+bool is_line(json& line) {
+  if (!line.is_object() || !line.contains("event")) return false;
+  for (auto item = line.begin(); item != line.end();) item = item->is_null() ? line.erase(item) : std::next(item);
+  for (const auto& [key, value] : line.items()) {
+    if (!is_of_its_kind(key, value)) return false;
+  }
+  return line.contains("event");
 }
 
 }  // namespace
 
 MetricsFile::MetricsFile(std::filesystem::path path, std::uint64_t keep) : path_(std::move(path)), bytes_(keep) {
-  constexpr mode_t usual = 0666;
-  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, usual);
+  file_ = open_regular(path_, O_WRONLY | O_CREAT | O_APPEND);
   struct stat status = {};
-  if (file_ < 0 || ::fstat(file_, &status) != 0) fail(path_);
+  if (::fstat(file_, &status) != 0) fail(path_);
   bytes_ = std::min(keep, static_cast<std::uint64_t>(status.st_size));  // lines that were lost stay lost
   if (::ftruncate(file_, static_cast<off_t>(bytes_)) != 0) fail(path_);
 }
@@ -35,10 +74,12 @@ MetricsFile::~MetricsFile() {
 }
 
 void MetricsFile::add(const nlohmann::ordered_json& line) {
-  const std::string text = line.dump() + "\n";
+  const std::string text = fields::dump(line) + "\n";
   const auto written = ::write(file_, text.data(), text.size());
   if (written != static_cast<ssize_t>(text.size())) {
-    if (written >= 0) errno = ENOSPC;
+    const int reason = written >= 0 ? ENOSPC : errno;
+    [[maybe_unused]] const int cut = ::ftruncate(file_, static_cast<off_t>(bytes_));  // the part of a line
+    errno = reason;
     fail(path_);
   }
   bytes_ += text.size();
@@ -49,11 +90,14 @@ void MetricsFile::flush() {
 }
 
 std::vector<nlohmann::json> read_metrics(const std::filesystem::path& path) {
-  std::vector<nlohmann::json> lines;
-  std::ifstream stream(path);
-  for (std::string line; std::getline(stream, line) && !stream.eof();) {
-    auto parsed = nlohmann::json::parse(line, nullptr, false);
-    if (parsed.is_object()) lines.push_back(std::move(parsed));
+  std::vector<json> lines;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return lines;
+  const auto text = read_file(path);
+  for (std::size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    auto line = json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
+                            text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+    if (is_line(line)) lines.push_back(std::move(line));
   }
   return lines;
 }

@@ -4,9 +4,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <vector>
 
 namespace hkt::train {
+
+// A line could not be written. What is in the file ends with a whole line all the same.
+struct MetricsError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 class MetricsFile {
  public:
@@ -16,7 +22,7 @@ class MetricsFile {
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
 
-  void add(const nlohmann::ordered_json& line);  // throws std::runtime_error where the disk is full
+  void add(const nlohmann::ordered_json& line);  // throws MetricsError where the disk is full
   void flush();                                  // to the disk
   std::uint64_t bytes() const { return bytes_; }
 
@@ -26,7 +32,8 @@ class MetricsFile {
   std::uint64_t bytes_;
 };
 
-// The whole lines of such a file; a last line that is cut is left out.
+// The whole lines of such a file. Left out are a last line that is cut, lines with a value of another kind than is written
+// there, and of a line the values that are null, which stand for numbers that are not finite.
 std::vector<nlohmann::json> read_metrics(const std::filesystem::path& path);
 
 }  // namespace hkt::train

@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 #include <stdexcept>
 
 #include "data/listops.h"
 #include "files/json_fields.h"
+#include "files/quote.h"
+#include "files/regular_file.h"
 
 namespace hkt::train {
 namespace {
@@ -37,9 +36,12 @@ std::vector<std::string> names() {
 }
 
 json read_file(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream) throw std::invalid_argument(file.string() + " cannot be read.");
+  std::string text;
+  try {
+    text = hkt::read_file(file);
+  } catch (const std::runtime_error& error) {
+    throw std::invalid_argument(error.what());
+  }
   try {
     Config::from_json(text);  // said of the file alone, before changes are laid over it
   } catch (const std::invalid_argument& error) {
@@ -129,7 +131,12 @@ void make_paths_absolute(json& config) {
   if (!config.contains("data")) return;
   for (const char* key : {"train", "test", "source"}) {
     if (config["data"].value(key, "").empty()) continue;
-    config["data"][key] = std::filesystem::absolute(config["data"][key].get<std::string>()).string();
+    const auto path = std::filesystem::absolute(config["data"][key].get<std::string>()).string();
+    if (!is_utf8(path)) {
+      throw std::invalid_argument("data." + std::string(key) + " lies at " + quote(path) +
+                                  ", which is not UTF-8; a run's config could not hold it.");
+    }
+    config["data"][key] = path;
   }
 }
 

@@ -250,23 +250,6 @@ const Plan& plan_of(const std::string& experiment) {
 
 }  // namespace
 
-// By formula rather than by making the model, which would draw random numbers.
-std::int64_t count_parameters(const ModelConfig& config) {
-  const auto d = config.width, heads = config.heads, levels = config.levels;
-  const auto sets = config.projections == Projections::per_level ? levels : 1;
-  const auto head_width = d / heads;
-  const auto query_key = sets * (config.psd == Psd::free ? 2 * d * d : d * d) +
-                         (config.psd == Psd::cone ? sets * 2 * heads * head_width * head_width : 0);
-  const auto filter = config.filter == Filter::dense       ? config.kernel_size * d * d
-                      : config.filter == Filter::depthwise ? config.kernel_size * d
-                                                           : 0;
-  const auto alpha = levels > 1 && config.weights.kind == LevelWeights::Kind::learned ? heads * levels : 0;
-  const auto feedforward = 2 * d * config.feedforward + config.feedforward + d;
-  const auto block = query_key + 2 * d * d + (levels - 1) * filter + alpha + feedforward + 2 * 2 * d;
-  const auto positions = config.positions == Positions::learned ? config.max_length * d : 0;
-  return config.vocab * d + positions + config.blocks * block + 2 * d + d * config.classes + config.classes;
-}
-
 std::vector<Experiment> experiments(Budget budget) {
   std::vector<Experiment> result;
   for (const auto& plan : plans()) {

@@ -37,7 +37,4 @@ std::vector<Experiment> experiments(Budget budget);
 // from it.
 Protocol protocol(const std::string& experiment, Budget budget, const std::vector<std::string>& changes = {});
 
-// The parameters of a model of this config.
-std::int64_t count_parameters(const ModelConfig& config);
-
 }  // namespace hkt::train

@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
-#include <optional>
+#include <stdexcept>
+#include <tuple>
 
+#include "files/regular_file.h"
 #include "hkt/config.h"
 #include "hkt/safetensors.h"
 #include "metrics.h"
@@ -35,37 +35,37 @@ std::string summary(const ordered_json& model) {
 ordered_json test_score(const RunDirectory& run, const Warn& warn) {
   if (!fs::exists(run.predictions()) || !fs::exists(run.model())) return {};
   try {
-    const auto file = load_safetensors(run.predictions());
-    if (file.metadata.at("split") != "test" || file.metadata.at("model") != load_safetensors(run.model()).checksum)
-      return {};
-    at::Tensor logits, labels;
-    for (const auto& [name, tensor] : file.tensors) (name == "logits" ? logits : labels) = tensor;
-    const auto correct = logits.argmax(1).eq(labels).sum().item<std::int64_t>();
+    const auto stored = read_predictions(run);
+    if (stored.split != "test" || stored.model != load_safetensors(run.model()).checksum) return {};
+    const auto correct = stored.logits.argmax(1).eq(stored.labels).sum().item<std::int64_t>();
+    const auto count = stored.labels.size(0);
     return {{"correct", correct},
-            {"sequences", labels.size(0)},
-            {"accuracy", static_cast<double>(correct) / static_cast<double>(std::max<std::int64_t>(1, labels.size(0)))},
-            {"predictions", file.checksum}};
-  } catch (const std::exception& error) {
-    warn(run.predictions().string() + " is left out: " + error.what());
+            {"sequences", count},
+            {"accuracy", static_cast<double>(correct) / static_cast<double>(count)},
+            {"predictions", stored.checksum}};
+  } catch (const std::runtime_error& error) {
+    warn(std::string(error.what()) + " It is left out.");
     return {};
   }
 }
 
 ordered_json theory_of(const RunDirectory& run, const Warn& warn) {
-  std::ifstream stream(run.theory(), std::ios::binary);
-  if (!stream) return {};
-  auto parsed = ordered_json::parse(stream, nullptr, false);
-  if (!parsed.is_discarded()) return parsed;
-  warn(run.theory().string() + " is damaged, and left out.");
+  if (!fs::exists(run.theory())) return {};
+  if (auto theory = read_theory(run)) return *theory;
+  warn(run.theory().string() + " is not what hkt theory writes, and is left out.");
   return {};
+}
+
+bool is_claim(const ordered_json& claim) {
+  const auto is_text = [&](const char* key) { return claim.contains(key) && claim[key].is_string(); };
+  return claim.is_object() && is_text("claim") && is_text("paper") && is_text("title") && is_text("verdict") &&
+         is_text("sentence");
 }
 
 }  // namespace
 
 ordered_json record_of(const RunDirectory& run, const Warn& warn) {
-  std::ifstream stream(run.config());
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  const auto config = ordered_json::parse(Config::from_json(text).to_json());
+  const auto config = ordered_json::parse(Config::from_json(read_file(run.config())).to_json());
   auto name = run.folder.filename().string();
   if (name.empty()) name = run.folder.parent_path().filename().string();
   ordered_json record = {{"name", name},
@@ -94,6 +94,45 @@ ordered_json record_of(const RunDirectory& run, const Warn& warn) {
   record["theory"] = theory_of(run, warn);
   if (record["theory"].is_object()) record["theory"]["model"]["run"] = name;  // wherever it lay
   return record;
+}
+
+std::optional<ordered_json> read_theory(const RunDirectory& run) {
+  std::error_code error;
+  if (!fs::exists(run.theory(), error)) return {};
+  auto theory = ordered_json::parse(read_file(run.theory()), nullptr, false);
+  const auto holds = [&](const char* key, bool (ordered_json::*kind)() const) {
+    return theory.is_object() && theory.contains(key) && (theory[key].*kind)();
+  };
+  if (!holds("model", &ordered_json::is_object) || !holds("claims", &ordered_json::is_array) ||
+      !holds("blocks", &ordered_json::is_array))
+    return {};
+  const auto checksum = theory["model"].value("checksum", ordered_json(""));
+  const auto& claims = theory["claims"];
+  if (!checksum.is_string() || !std::all_of(claims.begin(), claims.end(), is_claim)) return {};
+  return theory;
+}
+
+StoredPredictions read_predictions(const RunDirectory& run) {
+  const auto file = load_safetensors(run.predictions());
+  StoredPredictions stored;
+  for (const auto& [name, tensor] : file.tensors) {
+    if (name == "logits") stored.logits = tensor;
+    if (name == "labels") stored.labels = tensor;
+  }
+  const auto text = [&](const char* key) {
+    const auto found = file.metadata.find(key);
+    return found == file.metadata.end() ? std::string() : found->second;
+  };
+  const auto& [logits, labels] = std::tie(stored.logits, stored.labels);
+  if (!logits.defined() || !labels.defined() || logits.dim() != 2 || logits.numel() == 0 ||
+      !logits.is_floating_point() || labels.scalar_type() != at::kLong || labels.dim() != 1 ||
+      labels.size(0) != logits.size(0)) {
+    throw std::runtime_error(run.predictions().string() + " holds no predictions of hkt eval.");
+  }
+  stored.split = text("split");
+  stored.model = text("model");
+  stored.checksum = file.checksum;
+  return stored;
 }
 
 }  // namespace hkt::train

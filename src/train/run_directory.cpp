@@ -5,11 +5,11 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 
+#include "files/regular_file.h"
 #include "files/whole_file.h"
 
 namespace hkt::train {
@@ -61,20 +61,12 @@ RunLock::RunLock(const RunDirectory& run) {
   std::error_code error;
   fs::create_directories(run.folder, error);
   if (error) throw std::invalid_argument(run.folder.string() + " cannot be made: " + error.message() + ".");
-  constexpr mode_t usual = 0666;
-  file_ = ::open((run.folder / lock_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, usual);
-  if (file_ < 0) {
-    throw std::runtime_error(run.folder.string() + " cannot be written to: " + std::generic_category().message(errno) +
-                             ".");
-  }
+  file_ = open_regular(run.folder / lock_name, O_RDWR | O_CREAT);
   if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
     ::close(file_);
     throw std::invalid_argument("another process is training in " + run.folder.string() + ".");
   }
-  // What a killed process left half-written.
-  for (const auto& entry : fs::directory_iterator(run.folder)) {
-    if (entry.path().filename().string().find(".partial-") != std::string::npos) fs::remove(entry.path());
-  }
+  remove_partial_files(run.folder);
 }
 
 RunLock::~RunLock() { ::close(file_); }

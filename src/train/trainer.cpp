@@ -12,6 +12,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "files/quote.h"
+
 namespace hkt::train {
 namespace {
 
@@ -39,8 +41,8 @@ void add(Tally& to, const Tally& from) {
 
 void check_data(const data::Dataset& dataset) {
   if (dataset.labels.size() == 1) {
-    throw std::invalid_argument("every text of the data has the label \"" + dataset.labels.front() +
-                                "\"; training needs two labels at least.");
+    throw std::invalid_argument("every text of the data has the label " + quote(dataset.labels.front()) +
+                                "; training needs two labels at least.");
   }
   if (dataset.train.size() > 0 && dataset.validation.size() > 0) return;
   throw std::invalid_argument("the data has " + std::to_string(dataset.train.size()) + " sequences for training and " +
@@ -65,12 +67,17 @@ Outcome Trainer::run() {
   restore();
   begin_metrics();
   bool stopped = false;
-  while (!position_.finished && !stopped) stopped = !run_epoch();
+  try {
+    while (!position_.finished && !stopped) stopped = !run_epoch();
+  } catch (const MetricsError&) {
+    if (position_.batch > 0) save();  // what was learned is not lost with a line of metrics
+    throw;
+  }
   return {position_.finished, position_.step, position_.best_epoch, position_.best_accuracy};
 }
 
 void Trainer::restore() {
-  auto state = load_state(run_, identity_, [&](const std::string& text) {
+  auto state = load_state(run_, identity_, steps_per_epoch_, [&](const std::string& text) {
     if (hooks_.warn) hooks_.warn(text);
   });
   use_deterministic_algorithms(settings().deterministic && device_.is_cuda());

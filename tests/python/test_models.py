@@ -1,10 +1,14 @@
 """The models that are shipped: small, and of use without any data."""
+import json
 import os
 import pathlib
 import subprocess
 
+import plain_model
 import pytest
+import torch
 from program import command, refused, run
+from safetensors import safe_open
 
 root = pathlib.Path(__file__).resolve().parents[2]
 models = root / "models"
@@ -23,6 +27,21 @@ def test_hkt_tells_the_two_reviews_apart():
     process = run("predict", models / "imdb-hkt", input=(models / "reviews.txt").read_text())
     assert process.returncode == 0, process.stderr
     assert [line.split("\t")[0] for line in process.stdout.splitlines()] == ["neg", "pos"]
+
+
+@pytest.mark.parametrize("name", ["imdb-hkt", "imdb-standard"])
+def test_they_are_what_their_readme_says(name):
+    """Read with safetensors alone and computed in plain PyTorch: what models/README.md describes."""
+    with safe_open(models / name / "model.safetensors", "pt") as file:
+        parameters = {key: file.get_tensor(key).double() for key in file.keys()}
+        config, labels = json.loads(file.metadata()["config"])["model"], json.loads(file.metadata()["labels"])
+    texts = (models / "reviews.txt").read_text()
+    answers = [json.loads(line) for line in run("predict", models / name, "--json", "--device", "cpu", input=texts).stdout.splitlines()]
+    for text, answer in zip(texts.splitlines(), answers, strict=True):
+        tokens = torch.tensor([list(text.encode())[:config["max_length"]]])
+        probabilities = plain_model.classify(config, parameters, tokens).softmax(1)[0]
+        assert answer["label"] == labels[probabilities.argmax()]
+        assert abs(answer["probability"] - probabilities.max().item()) < 1e-4
 
 
 def test_an_exported_model_predicts_what_the_run_does(tmp_path):

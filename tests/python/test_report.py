@@ -152,9 +152,9 @@ def test_labels_and_folders_may_hold_anything(runs, tmp_path):
 def test_bad_input_is_refused(tmp_path, runs):
     refused(run("report", tmp_path), "holds no run")
     refused(run("report", runs / "hkt", "--out", tmp_path / "no" / "where.html"), "where.html", "is no folder")
-    refused(run("report", runs / "hkt", "--out", tmp_path), "is no file")
+    refused(run("report", runs / "hkt", "--out", tmp_path), "not a regular file")
     damaged = tmp_path / "damaged"
     shutil.copytree(runs / "hkt", damaged)
     (damaged / "theory.json").write_text("{")
     process = run("report", damaged, "--out", tmp_path / "d.html")
-    assert process.returncode == 0 and "theory.json is damaged" in process.stderr
+    assert process.returncode == 0 and "theory.json is not what hkt theory writes" in process.stderr

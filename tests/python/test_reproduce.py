@@ -174,7 +174,7 @@ def test_wrong_use(quick, tmp_path, data):
     refused(run("reproduce", "--check", published, "--times", published), "exclude each other")
     refused(run("reproduce", "--times", tmp_path / "none.json"), "can be read")
     refused(run("reproduce", "all", "--only", "hkt"), "--only")
-    refused(run("report", published, "--out", published), "to be read")
+    refused(run("report", published, "--out", published), "not an HTML page")
     refused(run("reproduce", "listop"), "no experiment", "nearest", "listops")
     refused(run("reproduce"), "which experiment")
     refused(run("reproduce", "listops", "--only", "standrd"), "no model", "nearest", "standard")

@@ -1,0 +1,77 @@
+// Finding the command, running it, and turning every error into one sentence and an exit code.
+#include "program.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "commands.h"
+#include "files/json_fields.h"
+#include "print.h"
+#include "train/provenance.h"
+
+namespace hkt::cli {
+namespace {
+
+constexpr int failed = 1, wrong_use = 2;
+
+int complain(const std::string& sentence, int code) {
+  warn(sentence);
+  return code;
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+std::string what_is_wrong(const CLI::App& program, const CLI::ParseError& error) {
+  const auto unknown = program.remaining();
+  if (!program.get_subcommands().empty() || unknown.empty()) {
+    return std::string(error.what()) + " (hkt --help lists what there is)";
+  }
+  std::vector<std::string> names;
+  for (const auto* command : program.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(command->get_name());
+  }
+  return fmt::format("\"{}\" is no command; the nearest is \"{}\".", unknown.front(),
+                     fields::nearest(unknown.front(), names));
+}
+
+}  // namespace
+
+int run_program(int count, const char* const* arguments) {
+  CLI::App program("The Hierarchical Kernel Transformer: attention at several resolutions.", "hkt");
+  program.require_subcommand(1);
+  program.set_version_flag("--version", "hkt " + train::version() + " (commit " + train::commit() + ")",
+                           "Print the version and exit");
+  Action action;
+  for (const auto add : {add_train, add_eval, add_predict, add_theory, add_report, add_explain, add_export,
+                         add_reproduce, add_data, add_info}) {
+    add(program, action);
+  }
+  try {
+    program.parse(count, arguments);
+    const int code = action();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      return complain("what was to be printed could not be written.", failed);
+    return code;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
+    return complain(what_is_wrong(program, error), wrong_use);
+  } catch (const std::invalid_argument& error) {
+    return complain(error.what(), wrong_use);
+  } catch (const c10::Error& error) {
+    return complain(first_line(error.what_without_backtrace()), failed);
+  } catch (const nlohmann::json::exception&) {
+    return complain("a file that was read holds something else than hkt writes there.", failed);
+  } catch (const std::bad_alloc&) {
+    return complain("there is not enough memory.", failed);
+  } catch (const std::exception& error) {
+    return complain(first_line(error.what()), failed);
+  }
+}
+
+}  // namespace hkt::cli
