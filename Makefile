@@ -1,6 +1,7 @@
 # The few commands of this project. Each makes ready what it needs first, and does nothing twice.
 #   HKT_CUDA=1 or 0  with or without CUDA (default: with it where both nvcc and a GPU are)
 #   HKT_PYTHON       the Python whose torch is used (default: see scripts/setup)
+#   SECONDS, TARGETS of make fuzz: how long each target is fuzzed (default: 60), and which (default: all in tests/fuzz/corpus)
 
 HKT_CUDA ?= $(shell command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1 && echo 1)
 preset := $(if $(filter 1,$(HKT_CUDA)),cuda,release)
@@ -8,7 +9,7 @@ python = $(shell cat build/.python)
 sources = $(shell git ls-files -co --exclude-standard '*.cpp' '*.h' '*.cu' '*.cuh')
 lint = .venv/lint/bin
 
-.PHONY: help setup setup-lint build build-all demo report test bench sanitize format lint clean
+.PHONY: help setup setup-lint setup-fuzz build build-all demo report test bench sanitize fuzz format lint clean
 
 help:
 	@echo 'make demo       build the program, train standard attention and HKT side by side on ListOps, compare and examine them'
@@ -17,6 +18,7 @@ help:
 	@echo 'make test       build, then run all tests'
 	@echo 'make bench      build, then measure operators and training steps; results go to results/'
 	@echo 'make sanitize   run tests under the address and undefined behaviour sanitizers'
+	@echo 'make fuzz       fuzz readers and whole commands with libFuzzer, each for SECONDS (default: 60)'
 	@echo 'make format     lay out the sources'
 	@echo 'make lint       check layout and code'
 	@echo 'make clean      remove what was built'
@@ -25,6 +27,8 @@ setup:
 	@scripts/setup
 setup-lint:
 	@scripts/setup lint
+setup-fuzz:
+	@scripts/setup fuzz
 
 # Configured again when the Python or the preset changes; setup and the line below touch these files only then.
 build/.python: setup ;
@@ -66,6 +70,11 @@ sanitize: setup
 	cmake --preset asan-ubsan -DHKT_PYTHON=$(python)
 	cmake --build --preset asan-ubsan
 	ctest --preset asan-ubsan
+
+fuzz: setup-fuzz
+	cmake --preset fuzz -DHKT_PYTHON=$(python)
+	cmake --build --preset fuzz
+	scripts/fuzz $(or $(SECONDS),60) $(TARGETS)
 
 format: setup-lint
 	@$(lint)/clang-format -i $(sources)

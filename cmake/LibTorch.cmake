@@ -57,7 +57,10 @@ add_library(LibTorch::LibTorch INTERFACE IMPORTED)
 target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE
   ${LIBTORCH_DIR}/include ${LIBTORCH_DIR}/include/torch/csrc/api/include)
 # torch's thread pool is OpenMP inlined from its headers, so our files need the flag, and torch's own runtime library.
-target_compile_options(LibTorch::LibTorch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
+# (Fuzzing goes without: clang would need a second runtime library beside torch's.)
+if(NOT HKT_FUZZ)
+  target_compile_options(LibTorch::LibTorch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
+endif()
 # The fmt inside torch, header only: Debian's would clash with it.
 target_compile_definitions(LibTorch::LibTorch INTERFACE FMT_HEADER_ONLY)
 target_link_libraries(LibTorch::LibTorch INTERFACE ${libraries} ${LIBTORCH_DIR}/lib/libgomp.so.1)

@@ -1,0 +1,68 @@
+// Files for targets: one in memory, or a folder of them that is gone with the process.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace fuzz {
+
+// Ends the process, so that libFuzzer and the tests keep the input that led here.
+[[noreturn]] inline void fail(const std::string& why) {
+  std::fprintf(stderr, "fuzz: %s\n", why.c_str());
+  std::abort();
+}
+
+// A file in memory, with a path.
+class MemoryFile {
+ public:
+  MemoryFile() : file_(::memfd_create("fuzz", 0)), path_("/proc/self/fd/" + std::to_string(file_)) {}
+  ~MemoryFile() { ::close(file_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+
+  // Its path, once it holds these bytes and is read from their beginning.
+  const std::filesystem::path& hold(const std::string& bytes) const {
+    const bool held = ::ftruncate(file_, 0) == 0 &&
+                      ::pwrite(file_, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()) &&
+                      ::lseek(file_, 0, SEEK_SET) == 0;
+    if (!held) fail("a file in memory could not be written");
+    return path_;
+  }
+  int descriptor() const { return file_; }
+
+ private:
+  int file_;
+  std::filesystem::path path_;
+};
+
+class Folder {
+ public:
+  Folder() : path_(base() / ("hkt-fuzz-" + std::to_string(::getpid()))) { std::filesystem::create_directories(path_); }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::string holding(const std::string& name, const std::string& bytes) const {
+    std::filesystem::create_directories((path_ / name).parent_path());
+    std::ofstream(path_ / name, std::ios::binary) << bytes;
+    return (path_ / name).string();
+  }
+
+ private:
+  // In memory where that can be had: some disks take longer for a file than its reader.
+  static std::filesystem::path base() {
+    const std::filesystem::path memory = "/dev/shm";
+    return ::access(memory.c_str(), W_OK) == 0 ? memory : std::filesystem::temp_directory_path();
+  }
+
+  std::filesystem::path path_;
+};
+
+}  // namespace fuzz
