@@ -6,7 +6,7 @@
 HKT_CUDA ?= $(shell command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1 && echo 1)
 preset := $(if $(filter 1,$(HKT_CUDA)),cuda,release)
 python = $(shell cat build/.python)
-sources = $(shell git ls-files -co --exclude-standard '*.cpp' '*.h' '*.cu' '*.cuh')
+sources = $(wildcard $(shell git ls-files -co --exclude-standard '*.cpp' '*.h' '*.cu' '*.cuh'))
 lint = .venv/lint/bin
 
 .PHONY: help setup setup-lint setup-fuzz build build-all demo report test bench sanitize fuzz format lint clean
