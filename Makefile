@@ -40,7 +40,7 @@ build/build.ninja: build/.python build/.preset requirements.txt CMakePresets.jso
 
 # What users need; tests and measurements are built by those who ask for them.
 build: build/build.ninja
-	cmake --build --preset $(preset) --target hkt hkt_ops
+	cmake --build --preset $(preset) --target hkt hkt_loader hkt_library
 build-all: build/build.ninja
 	cmake --build --preset $(preset)
 

@@ -1,4 +1,4 @@
-// Timing by turns: all candidates of a comparison are run once per round, so that a noisy machine disturbs them alike, and a
+// Interleaved timing: all candidates of a comparison are run once per round, so that a noisy machine disturbs them alike, and a
 // ratio is the median over rounds of the ratio within the round.
 #pragma once
 

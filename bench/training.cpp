@@ -151,7 +151,7 @@ double wait_share(const data::Split& split, const data::Order& order, const data
 }
 
 Case make_case(const std::string& name, const Config& config, const data::Split& split, std::size_t count) {
-  const auto shape = data::shape_of(config);
+  const auto shape = train::batch_shape(config);
   auto order = data::training_order(split, shape, 0, 0);
   order.resize(std::min(order.size(), count));
   Case made{name, config, {}, wait_share(split, order, shape, config)};
@@ -178,10 +178,12 @@ Config bytes_config(std::int64_t length, std::int64_t batch) {
 
 // `count` sequences of random bytes, all of one length.
 data::Split random_bytes(std::int64_t length, std::int64_t count) {
-  std::vector<std::int64_t> all;
-  for (std::int64_t i = 0; i < count; ++i) all.push_back(i);
-  return {at::randint(1, 256, {count * length}, at::kByte), at::arange(count + 1, at::kLong) * length,
-          at::arange(count, at::kLong) % 2, all};
+  data::Sequences sequences;
+  const auto tokens = at::randint(1, 256, {count, length}, at::kByte);
+  for (std::int64_t i = 0; i < count; ++i) {
+    sequences.add({tokens.const_data_ptr<std::uint8_t>() + i * length, static_cast<std::size_t>(length)}, i % 2);
+  }
+  return data::Split(data::part_of(std::move(sequences)));
 }
 
 Case long_texts(std::int64_t length, std::int64_t batch, std::size_t batches) {
@@ -241,7 +243,7 @@ Table cuda_training_steps(bool quick) {
     const auto config = bytes_config(length, batch);
     auto standard_config = config;
     standard_config.model.levels = 1;
-    const auto shape = data::shape_of(config);
+    const auto shape = train::batch_shape(config);
     const auto split = random_bytes(length, batch);
     const auto sequences = data::training_order(split, shape, 0, 0).front();
     const auto on_cpu = data::make_batch(split, sequences, shape);

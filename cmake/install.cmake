@@ -3,8 +3,8 @@ include(CMakePackageConfigHelpers)
 set(hkt_package ${CMAKE_INSTALL_LIBDIR}/cmake/hkt)
 
 target_compile_features(hkt_library INTERFACE cxx_std_20)
-install(TARGETS hkt_library EXPORT hktTargets)
-install(TARGETS hkt_ops DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS hkt_operators hkt_library EXPORT hktTargets)
+install(TARGETS hkt_loader DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/hkt DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT hktTargets NAMESPACE hkt:: DESTINATION ${hkt_package})
 

@@ -183,13 +183,13 @@ TEST(Downsample, BadInputsAreNamed) {
   for (const auto& options : {at::TensorOptions(at::kFloat), meta}) {
     const auto x = at::zeros({2, 4, 3}, options), weight = at::zeros({2, 3, 3}, options);
     const std::vector<std::tuple<at::Tensor, at::Tensor, std::string>> bad = {
-        {at::zeros({4, 3}, options), weight, "x has shape [4, 3]; hkt::downsample needs [batch, length, width]"},
-        {at::zeros({2, 4, 3}, options.dtype(at::kLong)), weight, "x has dtype Long"},
-        {x, at::zeros({2, 3, 3}, options.dtype(at::kDouble)), "weight has dtype Double"},
-        {x, at::zeros({3}, options), "weight has shape [3]"},
-        {x, at::zeros({0, 3, 3}, options), "needs at least one tap"},
-        {x, at::zeros({2, 3, 4}, options), "weight has shape [2, 3, 4]; hkt::downsample needs [taps, 3, 3]"},
-        {x, at::zeros({2, 4}, options), "weight has shape [2, 4]"},
+        {at::zeros({4, 3}, options), weight, "hkt::downsample: x is [4, 3], must be [batch, length, width]"},
+        {at::zeros({2, 4, 3}, options.dtype(at::kLong)), weight, "x is Long"},
+        {x, at::zeros({2, 3, 3}, options.dtype(at::kDouble)), "weight is Double"},
+        {x, at::zeros({3}, options), "weight is [3]"},
+        {x, at::zeros({0, 3, 3}, options), "with one tap at least"},
+        {x, at::zeros({2, 3, 4}, options), "weight is [2, 3, 4], must be [taps, 3, 3]"},
+        {x, at::zeros({2, 4}, options), "weight is [2, 4]"},
     };
     for (const auto& [bad_x, bad_weight, expected] : bad) {
       const auto message = error_of([&] { hkt::downsample(bad_x, bad_weight); });

@@ -66,7 +66,7 @@ Results fast(const at::Tensor& x, torch::nn::LayerNorm& norm, const at::Tensor& 
   at::Tensor y;
   {
     const Autocast autocast(type);
-    y = layer_norm(x, norm, NormFor::linear_layers);
+    y = layer_norm(x, norm, NormOutput::autocast);
   }
   EXPECT_EQ(y.scalar_type(), type);
   Results results = torch::autograd::grad({y}, {x, norm->weight, norm->bias}, {direction.to(type)});
@@ -151,17 +151,17 @@ TEST_F(LayerNormCuda, TheSameBitsOnEveryRunAndEveryElementWritten) {
 TEST_F(LayerNormCuda, OnlyLinearLayersUnderAutocastGetBfloat16) {
   auto norm = random_norm(128);
   const auto x = random_rows({10, 128});
-  EXPECT_EQ(layer_norm(x, norm, NormFor::linear_layers).scalar_type(), at::kFloat);
+  EXPECT_EQ(layer_norm(x, norm, NormOutput::autocast).scalar_type(), at::kFloat);
   {
     const Autocast autocast(at::kBFloat16);
-    const auto rounded = layer_norm(x, norm, NormFor::linear_layers), full = layer_norm(x, norm, NormFor::sums);
+    const auto rounded = layer_norm(x, norm, NormOutput::autocast), full = layer_norm(x, norm, NormOutput::float32);
     EXPECT_EQ(rounded.scalar_type(), at::kBFloat16);
     EXPECT_EQ(full.scalar_type(), at::kFloat);
     EXPECT_TRUE(rounded.equal(full.to(at::kBFloat16)));
   }
   {
     const Autocast autocast(at::kHalf);
-    EXPECT_EQ(layer_norm(x, norm, NormFor::linear_layers).scalar_type(), at::kFloat);
+    EXPECT_EQ(layer_norm(x, norm, NormOutput::autocast).scalar_type(), at::kFloat);
   }
 }
 
@@ -169,17 +169,17 @@ TEST_F(LayerNormCuda, OnlyLinearLayersUnderAutocastGetBfloat16) {
 TEST_F(LayerNormCuda, WhatTheKernelsDoNotTake) {
   auto norm = random_norm(1025);
   const auto wide = random_rows({3, 1025});
-  EXPECT_TRUE(layer_norm(wide, norm, NormFor::sums).equal(norm(wide)));
+  EXPECT_TRUE(layer_norm(wide, norm, NormOutput::float32).equal(norm(wide)));
   norm = random_norm(64);
   norm->to(at::kDouble);
   const auto x = random_rows({3, 64}).detach().to(at::kDouble);
-  EXPECT_TRUE(layer_norm(x, norm, NormFor::sums).equal(norm(x)));
+  EXPECT_TRUE(layer_norm(x, norm, NormOutput::float32).equal(norm(x)));
 }
 
 TEST_F(LayerNormCuda, HasNoSecondDerivativeAndSaysSo) {
   auto norm = random_norm(32);
   const auto x = random_rows({3, 32});
-  const auto y = layer_norm(x, norm, NormFor::sums);
+  const auto y = layer_norm(x, norm, NormOutput::float32);
   EXPECT_THROW(torch::autograd::grad({y.pow(2).sum()}, {x}, {}, true, true), c10::NotImplementedError);
 }
 
@@ -187,13 +187,13 @@ TEST_F(LayerNormCuda, RunsOnTheCallersStreamAndInsideAGraph) {
   auto norm = random_norm(128);
   const auto x = random_rows({300, 128}).detach();
   const at::NoGradGuard no_grad;
-  const auto expected = layer_norm(x, norm, NormFor::sums);
+  const auto expected = layer_norm(x, norm, NormOutput::float32);
   const auto stream = at::cuda::getStreamFromPool();
   at::cuda::device_synchronize();
   const c10::cuda::CUDAStreamGuard on_stream(stream);
   at::cuda::CUDAGraph graph;
   graph.capture_begin();
-  const auto y = layer_norm(x, norm, NormFor::sums);
+  const auto y = layer_norm(x, norm, NormOutput::float32);
   graph.capture_end();
   y.fill_(NAN);
   graph.replay();

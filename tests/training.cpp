@@ -14,11 +14,11 @@
 
 #include "data/batches.h"
 #include "data/dataset.h"
-#include "train/comparison.h"
+#include "experiments/comparison.h"
+#include "experiments/protocol.h"
 #include "train/learner.h"
 #include "train/optimizer.h"
 #include "train/presets.h"
-#include "train/protocol.h"
 
 namespace {
 
@@ -26,16 +26,14 @@ using namespace hkt;
 
 // Sequences of these lengths; token j of sequence i is i + j, modulo 200, plus 1.
 data::Split split_of(const std::vector<std::int64_t>& lengths) {
-  std::vector<std::int64_t> offsets = {0}, indices(lengths.size());
-  std::vector<std::uint8_t> tokens;
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    for (std::int64_t j = 0; j < lengths[i]; ++j)
-      tokens.push_back(static_cast<std::uint8_t>((static_cast<std::int64_t>(i) + j) % 200 + 1));
-    offsets.push_back(static_cast<std::int64_t>(tokens.size()));
+  data::Sequences sequences;
+  for (std::int64_t i = 0; i < std::ssize(lengths); ++i) {
+    std::vector<std::uint8_t> tokens;
+    for (std::int64_t j = 0; j < lengths[static_cast<std::size_t>(i)]; ++j)
+      tokens.push_back(static_cast<std::uint8_t>((i + j) % 200 + 1));
+    sequences.add(tokens, i % 3);
   }
-  std::iota(indices.begin(), indices.end(), std::int64_t{0});
-  const auto labels = at::arange(static_cast<std::int64_t>(lengths.size()), at::kLong) % 3;
-  return {at::tensor(tokens, at::kByte), at::tensor(offsets, at::kLong), labels, indices};
+  return data::Split(data::part_of(std::move(sequences)));
 }
 
 std::vector<std::int64_t> random_lengths(std::int64_t count) {
@@ -78,7 +76,7 @@ TEST(Batches, TokensLengthsAndPadding) {
   EXPECT_TRUE(batch.labels.equal(at::tensor({2, 0, 1, 0}, at::kLong)));
   EXPECT_EQ(batch.valid_tokens, 14);
   EXPECT_EQ(data::count_cut(split, 6), 1);
-  const auto full = data::make_batch(split, sequences, {.batch = 4, .max_length = 20, .padding = Padding::full});
+  const auto full = data::make_batch(split, sequences, {.batch = 4, .max_length = 20, .full = true});
   EXPECT_EQ(full.tokens.size(1), 20);
 }
 
@@ -205,29 +203,29 @@ TEST_F(Optimizer, ItsStateGoesOnWhereItStopped) {
 
 TEST(Comparison, SpreadAndTests) {
   const std::vector<double> a = {1, 2, 3}, b = {2, 4, 6.5};
-  EXPECT_DOUBLE_EQ(train::spread(a).mean, 2);
-  EXPECT_DOUBLE_EQ(train::spread(a).deviation, 1);
-  EXPECT_EQ(train::spread(std::vector<double>{5}).deviation, 0);
+  EXPECT_DOUBLE_EQ(experiments::spread(a).mean, 2);
+  EXPECT_DOUBLE_EQ(experiments::spread(a).deviation, 1);
+  EXPECT_EQ(experiments::spread(std::vector<double>{5}).deviation, 0);
   // With two degrees of freedom p = 1 − t / sqrt(t² + 2); the differences are 1, 2, 3.5.
-  const double mean = 6.5 / 3, deviation = train::spread(std::vector<double>{1, 2, 3.5}).deviation;
+  const double mean = 6.5 / 3, deviation = experiments::spread(std::vector<double>{1, 2, 3.5}).deviation;
   const double t = mean / (deviation / std::sqrt(3.0));
-  EXPECT_NEAR(train::paired_t_test(a, b).value_or(-1), 1 - t / std::sqrt(t * t + 2), 1e-12);
-  EXPECT_FALSE(train::paired_t_test(std::vector<double>{1}, std::vector<double>{2}));
-  EXPECT_FALSE(train::paired_t_test(a, std::vector<double>{2, 3, 4}));
+  EXPECT_NEAR(experiments::paired_t_test(a, b).value_or(-1), 1 - t / std::sqrt(t * t + 2), 1e-12);
+  EXPECT_FALSE(experiments::paired_t_test(std::vector<double>{1}, std::vector<double>{2}));
+  EXPECT_FALSE(experiments::paired_t_test(a, std::vector<double>{2, 3, 4}));
   // 1 of 5: 2 · (1 + 5) / 2⁵.
-  EXPECT_NEAR(train::mcnemar(1, 4), 12.0 / 32, 1e-12);
-  EXPECT_NEAR(train::mcnemar(4, 1), 12.0 / 32, 1e-12);
-  EXPECT_EQ(train::mcnemar(3, 3), 1);
-  EXPECT_EQ(train::mcnemar(0, 0), 1);
-  EXPECT_LT(train::mcnemar(100, 300), 1e-20);
+  EXPECT_NEAR(experiments::mcnemar(1, 4), 12.0 / 32, 1e-12);
+  EXPECT_NEAR(experiments::mcnemar(4, 1), 12.0 / 32, 1e-12);
+  EXPECT_EQ(experiments::mcnemar(3, 3), 1);
+  EXPECT_EQ(experiments::mcnemar(0, 0), 1);
+  EXPECT_LT(experiments::mcnemar(100, 300), 1e-20);
 }
 
 TEST(Protocol, TheMatchedModelHasAsManyParametersAsHkt) {
-  for (const auto& experiment : train::experiments(train::Budget::quick)) {
-    const auto protocol = train::protocol(experiment.name, train::Budget::full);
+  for (const auto& experiment : experiments::experiments(experiments::Budget::quick)) {
+    const auto protocol = experiments::protocol(experiment.name, experiments::Budget::full);
     std::map<std::string, std::int64_t> counts;
     for (const auto& model : protocol.models) {
-      counts[model.name] = count_parameters(Config::from_json(model.config.dump()).model);
+      counts[model.name] = count_parameters(model.config.config().model);
     }
     EXPECT_GE(counts.at("matched"), counts.at("hkt"));
     EXPECT_LT(static_cast<double>(counts.at("matched")), 1.01 * static_cast<double>(counts.at("hkt")));
@@ -238,18 +236,19 @@ TEST(Protocol, TheMatchedModelHasAsManyParametersAsHkt) {
 
 // Each is a config that a model can be made of, under a name of its own, beside baselines that are there.
 TEST(Protocol, EveryExperimentIsWhole) {
-  for (const auto budget : {train::Budget::quick, train::Budget::full}) {
-    for (const auto& experiment : train::experiments(train::Budget::full)) {
-      const auto protocol = train::protocol(experiment.name, budget);
+  for (const auto budget : {experiments::Budget::quick, experiments::Budget::full}) {
+    for (const auto& experiment : experiments::experiments(experiments::Budget::full)) {
+      const auto protocol = experiments::protocol(experiment.name, budget);
       std::set<std::string> names;
       for (const auto& model : protocol.models) {
         EXPECT_TRUE(names.insert(model.name).second) << experiment.name << " has " << model.name << " twice";
-        EXPECT_NO_THROW(check(Config::from_json(model.config.dump()).model)) << experiment.name << " " << model.name;
-        for (const auto& changes : model.candidates) EXPECT_NO_THROW(train::changed(model.config, changes));
+        EXPECT_NO_THROW(check(model.config.config().model)) << experiment.name << " " << model.name;
+        for (const auto& changes : model.candidates) EXPECT_NO_THROW(model.config.with(changes));
       }
       for (const auto& model : protocol.models) {
         for (const auto& baseline : model.baselines)
-          EXPECT_TRUE(names.contains(baseline) || budget == train::Budget::quick) << experiment.name << " " << baseline;
+          EXPECT_TRUE(names.contains(baseline) || budget == experiments::Budget::quick)
+              << experiment.name << " " << baseline;
       }
       EXPECT_FALSE(protocol.seeds.empty());
     }
@@ -257,14 +256,14 @@ TEST(Protocol, EveryExperimentIsWhole) {
 }
 
 TEST(Comparison, APredictionIntervalHoldsAFurtherValueNineteenTimesOfTwenty) {
-  EXPECT_FALSE(train::prediction_interval(std::vector<double>{1}));
+  EXPECT_FALSE(experiments::prediction_interval(std::vector<double>{1}));
   torch::manual_seed(5);
   int inside = 0;
   constexpr int trials = 4000;
   for (int i = 0; i < trials; ++i) {
     const auto drawn = at::randn({4}, at::kDouble);
     const std::vector<double> values(drawn.const_data_ptr<double>(), drawn.const_data_ptr<double>() + 3);
-    const auto interval = train::prediction_interval(values);
+    const auto interval = experiments::prediction_interval(values);
     ASSERT_TRUE(interval.has_value());
     const double further = drawn[3].item<double>();
     inside += interval && interval->first <= further && further <= interval->second;
@@ -301,7 +300,7 @@ TEST(Learner, LearnsAToyTask) {
   std::iota(all.begin(), all.end(), std::int64_t{0});
   const auto batch = data::make_batch(split, all, {.batch = 30, .max_length = 64});
   double loss = 0;
-  for (int step = 0; step < 150; ++step) loss = learner.step(batch, 3e-3)[0].item<double>();
+  for (int step = 0; step < 150; ++step) loss = learner.step(batch, 3e-3).wait().mean_loss;
   const auto after = train::evaluate(learner.model(), split, config, at::kCPU);
   EXPECT_LT(loss, 0.1);
   EXPECT_EQ(after.tally.accuracy(), 1);

@@ -1,4 +1,4 @@
-// Training steps on a GPU: recorded and replayed ones against the same steps launched one by one. Skipped, aloud, where
+// Training steps on a GPU: captured as CUDA graphs and replayed, against the same steps launched one by one. Skipped, aloud, where
 // there is no GPU.
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -39,15 +39,15 @@ std::vector<data::Batch> batches_of_two_shapes() {
 }
 
 struct Trained {
-  at::Tensor results;
+  at::Tensor results;  // mean loss, correct and gradient norm of each step
   std::vector<at::Tensor> parameters;
 };
 
 // Evaluation in between, because it shares the model's tables and torch's memory with the steps.
-Trained trained(const Config& config, train::Launches launches, const std::vector<data::Batch>& batches) {
+Trained trained(const Config& config, train::CudaGraphs graphs, const std::vector<data::Batch>& batches) {
   torch::manual_seed(7);
-  train::Learner learner(config, gpu, launches);
-  std::vector<at::Tensor> results;
+  train::Learner learner(config, gpu, graphs);
+  std::vector<train::StepResult> results;
   double rate = 1e-3;
   for (const auto& batch : batches) {
     results.push_back(learner.step(batch, rate));
@@ -58,10 +58,14 @@ Trained trained(const Config& config, train::Launches launches, const std::vecto
       learner.model()->forward(at::randint(0, 50, {3, 128}, at::TensorOptions(gpu).dtype(at::kLong)), {});
     }
   }
-  return {at::stack(results).cpu(), learner.model()->parameters()};
+  std::vector<double> numbers;
+  for (const auto& [loss, correct, norm] : train::StepResult::wait_for(results)) {
+    numbers.insert(numbers.end(), {loss, correct, norm});
+  }
+  return {at::tensor(numbers, at::kDouble), learner.model()->parameters()};
 }
 
-TEST_P(TrainingCuda, RecordedStepsGiveTheBitsOfLaunchedOnes) {
+TEST_P(TrainingCuda, GraphsGiveTheBitsOfLaunchedOnes) {
   Config config;
   config.model.width = config.model.feedforward = 64;
   config.model.vocab = 50;
@@ -70,18 +74,18 @@ TEST_P(TrainingCuda, RecordedStepsGiveTheBitsOfLaunchedOnes) {
   config.model.positions = GetParam();
   torch::manual_seed(1);
   const auto batches = batches_of_two_shapes();
-  const auto launched = trained(config, train::Launches::one_by_one, batches);
-  const auto recorded = trained(config, train::Launches::recorded, batches);
+  const auto launched = trained(config, train::CudaGraphs::off, batches);
+  const auto graphed = trained(config, train::CudaGraphs::on, batches);
   EXPECT_TRUE(launched.results.isfinite().all().item<bool>());
-  EXPECT_TRUE(at::equal(launched.results, recorded.results)) << launched.results - recorded.results;
-  ASSERT_EQ(launched.parameters.size(), recorded.parameters.size());
+  EXPECT_TRUE(at::equal(launched.results, graphed.results)) << launched.results - graphed.results;
+  ASSERT_EQ(launched.parameters.size(), graphed.parameters.size());
   for (std::size_t i = 0; i < launched.parameters.size(); ++i) {
-    EXPECT_TRUE(at::equal(launched.parameters[i], recorded.parameters[i])) << "parameter " << i;
+    EXPECT_TRUE(at::equal(launched.parameters[i], graphed.parameters[i])) << "parameter " << i;
   }
 }
 
-// Long sequences are thousands of shapes: each recording with memory of its own would fill any GPU.
-TEST_P(TrainingCuda, RecordingsShareTheirMemory) {
+// Long sequences are thousands of shapes: each graph with memory of its own would fill any GPU.
+TEST_P(TrainingCuda, GraphsShareTheirMemory) {
   Config config;
   config.model.vocab = 50;
   config.model.classes = 3;

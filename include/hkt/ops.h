@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -10,6 +11,9 @@
 #include "hkt/export.h"
 
 namespace hkt {
+
+// What the operators take: levels, and D and Dv, the widths of a head.
+inline constexpr std::int64_t max_levels = 8, max_head_width = 256;
 
 // Softmax attention over S[i,j] = scale · Σ_l weights[h,l] · ⟨q[l][i >> l], k[l][j >> l]⟩.
 //   q[l], k[l]  [B, H, ceil(T / 2^l), D]      v  [B, H, T, Dv]      weights  [H, L]      lengths  [B], valid tokens

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include <stdexcept>
 
 #include "commands.h"
+#include "data/config_json.h"
 #include "data/listops.h"
 #include "data/listops_file.h"
 #include "data/official.h"
@@ -145,21 +147,30 @@ void report(const data::Obtained& obtained) {
   }
 }
 
+struct Limit {
+  const char *option, *what;
+  std::int64_t DataConfig::* member;
+};
+constexpr std::array<Limit, 8> limits = {
+    {{"--seed", "of the random numbers", &DataConfig::seed},
+     {"--train", "how many samples to train", &DataConfig::train_samples},
+     {"--validation", "how many for validation", &DataConfig::validation_samples},
+     {"--test", "how many to test", &DataConfig::test_samples},
+     {"--max-depth", "the depth of the deepest digits; the root has depth 1", &DataConfig::max_depth},
+     {"--max-arguments", "of an operator, which has 2 or more", &DataConfig::max_arguments},
+     {"--min-tokens", "of a sample", &DataConfig::min_tokens},
+     {"--max-tokens", "of a sample", &DataConfig::max_tokens}}};
+
 struct ListopsOptions {
   std::string preset = "paper", tsv;
-  std::optional<std::int64_t> seed, train, validation, test, max_depth, max_arguments, min_tokens, max_tokens;
+  std::array<std::optional<std::int64_t>, limits.size()> values;
 };
 
 DataConfig config_of(const ListopsOptions& options) {
   auto config = data::listops_preset(options.preset);
-  config.seed = options.seed.value_or(config.seed);
-  config.train_samples = options.train.value_or(config.train_samples);
-  config.validation_samples = options.validation.value_or(config.validation_samples);
-  config.test_samples = options.test.value_or(config.test_samples);
-  config.max_depth = options.max_depth.value_or(config.max_depth);
-  config.max_arguments = options.max_arguments.value_or(config.max_arguments);
-  config.min_tokens = options.min_tokens.value_or(config.min_tokens);
-  config.max_tokens = options.max_tokens.value_or(config.max_tokens);
+  for (std::size_t i = 0; i < limits.size(); ++i) {
+    if (options.values[i]) config.*limits[i].member = *options.values[i];
+  }
   return config;
 }
 
@@ -187,14 +198,9 @@ void add_prepare_listops(CLI::App& prepare, Action& action) {
   const auto options = std::make_shared<ListopsOptions>();
   auto& command = *prepare.add_subcommand("listops", "Generate ListOps; the same seed gives the same data everywhere");
   command.add_option("--preset", options->preset, "paper, or lra for Long Range Arena's")->capture_default_str();
-  command.add_option("--seed", options->seed, "of the random numbers");
-  command.add_option("--train", options->train, "how many samples to train");
-  command.add_option("--validation", options->validation, "how many for validation");
-  command.add_option("--test", options->test, "how many to test");
-  command.add_option("--max-depth", options->max_depth, "the depth of the deepest digits; the root has depth 1");
-  command.add_option("--max-arguments", options->max_arguments, "of an operator, which has 2 or more");
-  command.add_option("--min-tokens", options->min_tokens, "of a sample");
-  command.add_option("--max-tokens", options->max_tokens, "of a sample");
+  for (std::size_t i = 0; i < limits.size(); ++i) {
+    command.add_option(limits[i].option, options->values[i], limits[i].what);
+  }
   command.add_option("--tsv", options->tsv, "a folder to which the splits are written as label, tab, expression");
   command.footer("Example:\n  hkt data prepare listops --preset lra --seed 1 --tsv listops");
   command.callback([options, &action] { action = [options] { return prepare_listops(*options); }; });

@@ -3,10 +3,10 @@
 #include <stdexcept>
 #include <vector>
 
+#include "experiment_view.h"
 #include "files/json_fields.h"
 #include "options.h"
 #include "print.h"
-#include "progress.h"
 
 namespace hkt::cli {
 
@@ -14,12 +14,7 @@ LoadedRun load_run(const std::string& folder, at::Device device) {
   LoadedRun run;
   run.directory = {folder};
   run.trained = train::load_model(run.directory, device, warn);
-  {
-    Progress progress("data");
-    run.dataset = data::load(run.config().data,
-                             [&](auto done, auto total, const auto& what) { progress.show(done, total, what); });
-  }
-  for (const auto& notice : run.dataset.notices) warn(notice);
+  run.dataset = load_data(run.config().data);
   if (run.dataset.labels != run.trained.identity.labels) {
     throw std::invalid_argument("the data now has other labels than the model was trained with.");
   }

@@ -59,7 +59,7 @@ void add_page_option(CLI::App& command, std::string& file) {
     const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
     return std::filesystem::is_directory(folder, error)
                ? ""
-               : text + " cannot be made: " + folder.string() + " is no folder.";
+               : text + " cannot be made: " + folder.string() + " is not a folder.";
   };
   command.add_option("--out", file, "the page")->capture_default_str()->check(unusable);
 }

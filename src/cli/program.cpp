@@ -1,5 +1,5 @@
 // Finding the command, running it, and turning every error into one sentence and an exit code.
-#include "program.h"
+#include "cli/program.h"
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -12,6 +12,7 @@
 
 #include "commands.h"
 #include "files/json_fields.h"
+#include "files/mapped_file.h"
 #include "print.h"
 #include "train/provenance.h"
 
@@ -36,11 +37,16 @@ std::string what_is_wrong(const CLI::App& program, const CLI::ParseError& error)
   for (const auto* command : program.get_subcommands([](const CLI::App*) { return true; })) {
     names.push_back(command->get_name());
   }
-  return fmt::format("\"{}\" is no command; the nearest is \"{}\".", unknown.front(),
+  return fmt::format("unknown command \"{}\"; did you mean \"{}\"?", unknown.front(),
                      fields::nearest(unknown.front(), names));
 }
 
 }  // namespace
+
+void prepare_process() {
+  open_standard_streams();
+  explain_truncated_files();
+}
 
 int run_program(int count, const char* const* arguments) {
   CLI::App program("The Hierarchical Kernel Transformer: attention at several resolutions.", "hkt");

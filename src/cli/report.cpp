@@ -8,19 +8,19 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "commands.h"
-#include "experiment.h"
+#include "experiments/published.h"
+#include "experiments/record.h"
+#include "experiments/results.h"
 #include "files/quote.h"
 #include "files/whole_file.h"
 #include "options.h"
 #include "print.h"
 #include "train/provenance.h"
-#include "train/record.h"
 
 namespace hkt::cli {
 namespace {
@@ -32,22 +32,6 @@ struct Options {
   std::vector<std::string> paths;
   std::string out = "report.html";
 };
-
-// Test accuracies that Long Range Arena (Tay et al., 2021) published for its own setting of each task.
-const std::map<std::string, std::vector<std::pair<std::string, double>>>& published() {
-  static const std::map<std::string, std::vector<std::pair<std::string, double>>> all = {
-      {"listops",
-       {{"Transformer", 36.37}, {"Longformer", 35.63}, {"Performer", 18.01}, {"Linformer", 35.70}, {"BigBird", 36.05}}},
-      {"imdb",
-       {{"Transformer", 64.27}, {"Longformer", 62.85}, {"Performer", 65.40}, {"Linformer", 53.94}, {"BigBird", 64.02}}},
-      {"scifar",
-       {{"Transformer", 42.44},
-        {"Longformer", 42.22},
-        {"Performer", 42.77},
-        {"Linformer", 38.56},
-        {"BigBird", 40.83}}}};
-  return all;
-}
 
 // The results of an experiment: its table, and of each model the first seed's run. An experiment with many models is for
 // its table alone.
@@ -78,12 +62,12 @@ std::vector<fs::path> experiments_in(const fs::path& folder) {
 
 // A run directory, an experiment's folder or results, or a folder of experiments.
 void add_path(const fs::path& path, ordered_json& data) {
-  if (fs::is_regular_file(path)) return add_results(read_results(path), data);
-  if (fs::exists(path / "results.json")) return add_results(read_results(path / "results.json"), data);
+  if (fs::is_regular_file(path)) return add_results(experiments::read_results(path), data);
+  if (fs::exists(path / "results.json")) return add_results(experiments::read_results(path / "results.json"), data);
   const auto inside = fs::exists(path / "config.json") ? std::vector<fs::path>() : experiments_in(path);
-  for (const auto& results : inside) add_results(read_results(results), data);
+  for (const auto& results : inside) add_results(experiments::read_results(results), data);
   if (!inside.empty()) return;
-  data["runs"].push_back(train::record_of(train::open_run(path), warn));
+  data["runs"].push_back(experiments::record_of(train::open_run(path), warn));
   data["runs"].back()["folder"] = path.string();
 }
 
@@ -178,9 +162,7 @@ int run(const Options& options) {
   if (!single.empty()) {
     for (const auto& text : answers(single)) data["answers"].push_back(text);
   }
-  for (const auto& [task, values] : published()) {
-    for (const auto& [name, value] : values) data["published"][task].push_back({{"name", name}, {"value", value}});
-  }
+  data["published"] = experiments::published();
   data["where"] = train::provenance();
   write_file(options.out, report::page(data));
   for (const auto& text : data.value("answers", ordered_json::array()))

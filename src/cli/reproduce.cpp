@@ -11,15 +11,15 @@
 #include <stdexcept>
 
 #include "commands.h"
-#include "experiment.h"
+#include "experiment_view.h"
+#include "experiments/comparison.h"
+#include "experiments/record.h"
+#include "experiments/results.h"
 #include "files/json_fields.h"
 #include "interrupt.h"
 #include "options.h"
 #include "print.h"
-#include "run_pool.h"
-#include "train/comparison.h"
-#include "train/protocol.h"
-#include "train/record.h"
+#include "train/config_json.h"
 
 namespace hkt::cli {
 namespace {
@@ -81,7 +81,7 @@ void print_table(const ordered_json& results) {
 }
 
 // Of a protocol, the models of these names; all where none are named.
-void keep_only(train::Protocol& protocol, const std::vector<std::string>& names) {
+void keep_only(experiments::Protocol& protocol, const std::vector<std::string>& names) {
   if (names.empty()) return;
   std::vector<std::string> known;
   for (const auto& model : protocol.models) known.push_back(model.name);
@@ -90,7 +90,7 @@ void keep_only(train::Protocol& protocol, const std::vector<std::string>& names)
     throw std::invalid_argument(protocol.experiment + " has no model \"" + name + "\"; it has " +
                                 fields::quoted_list(known) + " (nearest: \"" + fields::nearest(name, known) + "\").");
   }
-  std::erase_if(protocol.models, [&](const train::ProtocolModel& model) {
+  std::erase_if(protocol.models, [&](const experiments::ProtocolModel& model) {
     return std::find(names.begin(), names.end(), model.name) == names.end();
   });
 }
@@ -119,29 +119,31 @@ std::pair<ordered_json, ordered_json> published_run(const ordered_json& results,
 
 // Trains the run again, and compares its score with those of all seeds.
 int check(const Options& options) {
-  const auto results = read_results(options.check);
+  const auto results = experiments::read_results(options.check);
   const auto [model, record] = published_run(results, options.check, options.run);
-  Run run{options.run, Config::from_json(record["config"].dump()),
-          fs::path(options.out) / ("check-" + results["experiment"].get<std::string>()) / options.run};
+  experiments::Run run{options.run, config_from(record["config"]),
+                       fs::path(options.out) / ("check-" + results["experiment"].get<std::string>()) / options.run};
   run.config.train.device = DeviceKind::automatic;  // this machine's
   run.config.train.threads = 0;
   std::error_code error;
   fs::create_directories(run.folder.parent_path(), error);
   if (error) throw std::invalid_argument(options.out + " cannot be used: " + error.message() + ".");
-  if (run.next() == Run::Stage::done) fs::remove_all(run.folder, error);  // of an earlier check
-  RunPool pool(1, options.machine.threads.value_or(at::get_num_threads()), chosen_device(options.machine).str());
+  if (run.next() == experiments::Run::Stage::done) fs::remove_all(run.folder, error);  // of an earlier check
+  LiveLines lines;
+  experiments::RunPool pool(1, options.machine.threads.value_or(at::get_num_threads()),
+                            chosen_device(options.machine).str(), pool_hooks(lines));
   if (!pool.run({run})) {
     fmt::print("stopped; the same command goes on from here\n");
     return interrupted;
   }
-  const auto test = train::record_of(run.directory(), warn)["test"];
+  const auto test = experiments::record_of(run.directory(), warn)["test"];
   const double accuracy = 100 * test["accuracy"].get<double>();
   const std::vector<double> published = model["test_accuracy"];
   const double before = 100 * record["test"]["accuracy"].get<double>();
   fmt::print("{}: {:.2f} % now, {:.2f} % as published; {}\n", options.run, accuracy, before,
              test["predictions"] == record["test"]["predictions"] ? "every prediction has the same bits"
                                                                   : "predictions differ in their bits");
-  const auto interval = train::prediction_interval(published);
+  const auto interval = experiments::prediction_interval(published);
   if (!interval) {
     fmt::print("the results hold one seed, so there is no spread to compare with\n");
     return 0;
@@ -184,15 +186,15 @@ void check_options(const Options& options) {
 }
 
 // All of them before the first is run: what is wrong is said at once.
-std::vector<train::Protocol> protocols_of(const Options& options, train::Budget budget) {
+std::vector<experiments::Protocol> protocols_of(const Options& options, experiments::Budget budget) {
   std::vector<std::string> names = {options.experiment};
   if (options.experiment == "all") {
     names.clear();
-    for (const auto& experiment : train::experiments(budget)) names.push_back(experiment.name);
+    for (const auto& experiment : experiments::experiments(budget)) names.push_back(experiment.name);
   }
-  std::vector<train::Protocol> protocols;
+  std::vector<experiments::Protocol> protocols;
   for (const auto& name : names) {
-    protocols.push_back(train::protocol(name, budget, options.changes));
+    protocols.push_back(experiments::protocol(name, budget, options.changes));
     keep_only(protocols.back(), options.only);
   }
   return protocols;
@@ -203,15 +205,17 @@ int run(const Options& options) {
   const Interrupt interrupt;
   if (!options.check.empty()) return check(options);
   if (!options.times.empty()) {
-    print_table(take_times(options.times, options.machine));
+    const auto device = chosen_device(options.machine);
+    if (options.machine.threads) at::set_num_threads(*options.machine.threads);
+    print_table(experiments::take_times(options.times, device, load_data));
     return 0;
   }
   auto all = ordered_json::array();
   for (const auto& protocol :
-       protocols_of(options, options.budget == "full" ? train::Budget::full : train::Budget::quick)) {
+       protocols_of(options, options.budget == "full" ? experiments::Budget::full : experiments::Budget::quick)) {
     const auto folder = fs::path(options.out) / (protocol.experiment + "-" + options.budget);
-    const auto results = run_experiment(
-        protocol, {folder, options.budget, command_of(protocol.experiment, options), options.jobs, options.machine});
+    const auto results = run_experiment(protocol, folder, options.budget, command_of(protocol.experiment, options),
+                                        options.jobs, options.machine);
     if (!results) {
       fmt::print("stopped; the same command goes on from here\n");
       return interrupted;
@@ -228,7 +232,7 @@ int run(const Options& options) {
 
 std::string list_of_experiments() {
   std::string text = "Experiments:\n";
-  for (const auto& [name, what] : train::experiments(train::Budget::full))
+  for (const auto& [name, what] : experiments::experiments(experiments::Budget::full))
     text += fmt::format("  {:18} {}\n", name, what);
   return text;
 }

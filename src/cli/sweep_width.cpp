@@ -7,10 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
-#include "experiment.h"
+#include "experiment_view.h"
 #include "interrupt.h"
 #include "options.h"
-#include "train/protocol.h"
 
 namespace hkt::cli {
 namespace {
@@ -55,11 +54,11 @@ void print_row(std::int64_t width, const char* when, const ordered_json& probe) 
 int run(const Options& options) {
   auto changes = options.changes;
   if (options.epochs > 0) changes.push_back("train.epochs=" + std::to_string(options.epochs));
-  const auto protocol = train::protocol("listops-width", train::Budget::full, changes);
+  const auto protocol = experiments::protocol("listops-width", experiments::Budget::full, changes);
   const auto folder = std::filesystem::path(options.out) / "listops-width-full";
   const Interrupt interrupt;
   const auto results =
-      run_experiment(protocol, {folder, "full", "hkt theory sweep-width", options.jobs, options.machine});
+      run_experiment(protocol, folder, "full", "hkt theory sweep-width", options.jobs, options.machine);
   if (!results) {
     fmt::print("stopped; the same command goes on from here\n");
     return interrupted;

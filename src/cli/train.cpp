@@ -40,14 +40,13 @@ struct Prepared {
   train::Identity identity;
 };
 
-Prepared prepare(const nlohmann::json& json) {
-  const auto config = Config::from_json(json.dump());
+Prepared prepare(const train::ConfigDraft& draft) {
   Progress progress("data");
   Prepared prepared;
-  prepared.dataset = data::load(config.data, [&](std::int64_t done, std::int64_t total, const std::string& what) {
-    progress.show(done, total, what);
-  });
-  prepared.identity = {train::fit_to_data(json, prepared.dataset.vocab, std::ssize(prepared.dataset.labels)),
+  prepared.dataset = data::load(
+      draft.config().data,
+      [&](std::int64_t done, std::int64_t total, const std::string& what) { progress.show(done, total, what); });
+  prepared.identity = {draft.fitted_to(prepared.dataset.vocab, std::ssize(prepared.dataset.labels)),
                        prepared.dataset.labels, prepared.dataset.fingerprint};
   train::check_data(prepared.dataset);
   for (const auto& notice : prepared.dataset.notices) progress.say("hkt: " + notice);
@@ -70,7 +69,7 @@ void describe(const Prepared& prepared) {
 
 train::Hooks hooks_for(Progress& progress) {
   train::Hooks hooks;
-  hooks.step = [&](const train::Moment& now) {
+  hooks.step = [&](const train::StepProgress& now) {
     progress.show(now.step, now.steps,
                   fmt::format("epoch {}/{}  loss {:.3f}  accuracy {:.1f} %  {:.0f} tokens/s", now.epoch + 1, now.epochs,
                               now.tally.mean_loss(), 100 * now.tally.accuracy(), now.tokens_per_second));
@@ -135,18 +134,18 @@ int begin(const Options& options) {
   auto changes = options.changes;
   if (options.seed) changes.push_back("train.seed=" + std::to_string(*options.seed));
   if (options.machine.threads) changes.push_back("train.threads=" + std::to_string(*options.machine.threads));
-  auto json = train::config_json(options.preset, changes);
+  auto draft = train::ConfigDraft(options.preset).with(changes);
   // Written down, because a resumed run must have the same; a wrong device is said before anything is done.
-  auto& threads = json["train"]["threads"];
-  if (threads.is_null() || threads == 0) threads = at::get_num_threads();
-  auto& device = json["train"]["device"];
-  if (device.is_null() || device == "auto" || options.machine.device != "auto") {
-    device = chosen_device(options.machine).is_cuda() ? "cuda" : "cpu";
+  const auto& asked = draft.config().train;
+  std::vector<std::string> settled;
+  if (asked.threads == 0) settled.push_back("train.threads=" + std::to_string(at::get_num_threads()));
+  if (asked.device == DeviceKind::automatic || options.machine.device != "auto") {
+    settled.push_back(std::string("train.device=") + (chosen_device(options.machine).is_cuda() ? "cuda" : "cpu"));
   }
-  train::make_paths_absolute(json);  // the run must find them from wherever it is resumed
-  device_of(options, Config::from_json(json.dump()).train);
+  draft = draft.with(settled).with_absolute_paths();  // the run must find its data from wherever it is resumed
+  device_of(options, draft.config().train);
   train::check_free(options.out);
-  const auto prepared = prepare(json);
+  const auto prepared = prepare(draft);
   if (!options.quiet) describe(prepared);
   const train::RunDirectory directory{options.out};
   const train::RunLock lock(directory);
@@ -171,7 +170,7 @@ int resume(const Options& options) {
                                 " holds a model without the state of its training, so that it cannot go on.");
   }
   const train::RunLock lock(directory);
-  return run(options, directory, prepare(train::config_json(directory.config().string(), {})));
+  return run(options, directory, prepare(train::ConfigDraft(directory.config().string())));
 }
 
 }  // namespace

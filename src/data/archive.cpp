@@ -177,7 +177,7 @@ std::vector<std::string> wanted_names(const fs::path& folder, const Wanted& want
 
 std::string content_of(const fs::path& path, const Limits& limits) {
   try {
-    return read_file(path, limits.file);
+    return read_file(path, 0, limits.file);
   } catch (const std::runtime_error& error) {
     throw std::invalid_argument(error.what());
   }

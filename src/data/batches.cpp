@@ -1,5 +1,5 @@
 // Batches: their order, their tensors, and the thread that prepares them.
-#include "batches.h"
+#include "data/batches.h"
 
 #include <ATen/ATen.h>
 
@@ -47,10 +47,6 @@ Order cut_into_batches(const std::vector<std::int64_t>& sequences, std::size_t b
 
 }  // namespace
 
-Shape shape_of(const Config& config) {
-  return {config.train.batch, config.model.max_length, config.train.padding, config.train.bucket};
-}
-
 Order training_order(const Split& split, const Shape& shape, std::uint64_t seed, std::int64_t epoch) {
   std::seed_seq both{seed, seed >> 32, static_cast<std::uint64_t>(epoch)};
   std::mt19937_64 generator(both);
@@ -75,7 +71,7 @@ Order evaluation_order(const Split& split, const Shape& shape) {
 
 Batch make_batch(const Split& split, std::span<const std::int64_t> sequences, const Shape& shape) {
   const auto count = static_cast<std::int64_t>(sequences.size());
-  std::int64_t longest = shape.padding == Padding::full ? shape.max_length : 1;
+  std::int64_t longest = shape.full ? shape.max_length : 1;
   for (const auto sequence : sequences) longest = std::max(longest, length_of(split, sequence, shape));
   Batch batch{at::zeros({count, longest}, at::kLong), at::empty({count}, at::kLong), at::empty({count}, at::kLong), 0};
   auto* row = batch.tokens.mutable_data_ptr<std::int64_t>();

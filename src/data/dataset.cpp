@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -14,12 +15,6 @@
 namespace hkt::data {
 namespace {
 
-std::vector<std::int64_t> all_of(const PackedPart& part) {
-  std::vector<std::int64_t> indices(part.size());
-  for (std::size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<std::int64_t>(i);
-  return indices;
-}
-
 // Of each label the last ones go to validation, and at least one stays.
 std::int64_t held_back(std::int64_t count, double share) {
   if (share <= 0 || count < 2) return 0;
@@ -27,46 +22,44 @@ std::int64_t held_back(std::int64_t count, double share) {
 }
 
 void carve_validation(const Packed& packed, double share, Dataset& dataset) {
-  const auto* labels = packed.train.labels.const_data_ptr<std::int64_t>();
+  const auto& labels = packed.train.labels;
   std::vector<std::int64_t> left(packed.labels.size());
   for (std::int64_t i = 0; i < packed.train.size(); ++i) ++left[labels[i]];
   for (auto& count : left) count -= held_back(count, share);
   std::vector<std::int64_t> train, validation;
   for (std::int64_t i = 0; i < packed.train.size(); ++i) (left[labels[i]]-- > 0 ? train : validation).push_back(i);
-  const auto& [tokens, offsets, numbers] = packed.train;
-  dataset.train = Split(tokens, offsets, numbers, std::move(train));
-  dataset.validation = Split(tokens, offsets, numbers, std::move(validation));
+  dataset.train = Split(packed.train, std::move(train));
+  dataset.validation = Split(packed.train, std::move(validation));
 }
 
 // By content, so that it does not matter where or when the data was packed.
 std::string fingerprint_of(const Packed& packed) {
   auto sum = crc32_z(0, nullptr, 0);
+  const auto add = [&](std::span<const std::byte> bytes) {
+    if (!bytes.empty()) sum = crc32_z(sum, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
+  };
   for (const auto* part : {&packed.train, &packed.validation}) {
-    for (const auto* tensor : {&part->tokens, &part->offsets, &part->labels}) {
-      if (tensor->nbytes() > 0)
-        sum = crc32_z(sum, static_cast<const Bytef*>(tensor->const_data_ptr()), tensor->nbytes());
-    }
+    for (const auto bytes : {std::as_bytes(part->tokens), std::as_bytes(part->offsets), std::as_bytes(part->labels)})
+      add(bytes);
   }
   return "crc32:" + std::to_string(sum);
 }
 
-Split whole(const PackedPart& part) { return {part.tokens, part.offsets, part.labels, all_of(part)}; }
-
 }  // namespace
 
-Split::Split(at::Tensor tokens, at::Tensor offsets, at::Tensor labels, std::vector<std::int64_t> indices)
-    : tokens_(std::move(tokens)),
-      offsets_(std::move(offsets)),
-      labels_(std::move(labels)),
-      indices_(std::move(indices)) {}
+Split::Split(PackedPart part, std::vector<std::int64_t> indices)
+    : part_(std::move(part)), indices_(std::move(indices)) {}
+
+Split::Split(PackedPart part) : part_(std::move(part)), indices_(static_cast<std::size_t>(part_.size())) {
+  std::iota(indices_.begin(), indices_.end(), std::int64_t{0});
+}
 
 std::span<const std::uint8_t> Split::tokens(std::int64_t i) const {
-  const auto* offset = offsets_.const_data_ptr<std::int64_t>() + indices_.at(static_cast<std::size_t>(i));
-  return {tokens_.const_data_ptr<std::uint8_t>() + offset[0], static_cast<std::size_t>(offset[1] - offset[0])};
+  return part_.sequence(indices_.at(static_cast<std::size_t>(i)));
 }
 
 std::int64_t Split::label(std::int64_t i) const {
-  return labels_.const_data_ptr<std::int64_t>()[indices_.at(static_cast<std::size_t>(i))];
+  return part_.labels[static_cast<std::size_t>(indices_.at(static_cast<std::size_t>(i)))];
 }
 
 Dataset load(const DataConfig& config, const Notify& notify) {
@@ -76,10 +69,10 @@ Dataset load(const DataConfig& config, const Notify& notify) {
   dataset.fingerprint = fingerprint_of(packed);
   dataset.vocab = packed.vocab;
   dataset.notices = std::move(notices);
-  dataset.test = whole(packed.test);
+  dataset.test = Split(packed.test);
   if (packed.validation.size() > 0) {
-    dataset.train = whole(packed.train);
-    dataset.validation = whole(packed.validation);
+    dataset.train = Split(packed.train);
+    dataset.validation = Split(packed.validation);
   } else {
     carve_validation(packed, config.validation, dataset);
   }

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <unordered_set>
 
+#include "data/config_json.h"
 #include "data/listops_expression.h"
 #include "files/json_fields.h"
 
@@ -112,9 +113,7 @@ std::uint64_t hash(const std::vector<std::uint8_t>& tokens) {
 [[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument("data, task listops: " + why + "."); }
 
 void check_limits(const DataConfig& config) {
-  Config whole;
-  whole.data = config;
-  whole.to_json();  // checks each number by itself
+  to_json(config);  // checks each value
   if (config.max_depth < 2) refuse("max_depth is 1; the root is an operator, so it must be at least 2");
   if (config.max_tokens < shortest) {
     refuse("max_tokens is " + std::to_string(config.max_tokens) + "; the shortest expression has 4");
@@ -194,16 +193,12 @@ Prepared generate(const DataConfig& config, const Notify& notify) {
 
 std::string fingerprint(const DataConfig& config) {
   check_limits(config);
-  const nlohmann::ordered_json json = {{"task", "listops"},
-                                       {"version", generator_version},
-                                       {"seed", config.seed},
-                                       {"train", config.train_samples},
-                                       {"validation", config.validation_samples},
-                                       {"test", config.test_samples},
-                                       {"max_depth", config.max_depth},
-                                       {"max_arguments", config.max_arguments},
-                                       {"min_tokens", config.min_tokens},
-                                       {"max_tokens", config.max_tokens}};
+  const auto keys = to_json(config);
+  auto json = nlohmann::ordered_json::object();
+  for (const auto& [key, value] : keys.items()) {
+    json[key.substr(0, key.find("_samples"))] = value;
+    if (key == "task") json["version"] = generator_version;
+  }
   return json.dump();
 }
 

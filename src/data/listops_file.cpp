@@ -58,13 +58,10 @@ Agreement compare_labels(const std::filesystem::path& path) {
 }
 
 void write_file(const std::filesystem::path& path, const PackedPart& part) {
-  const auto* tokens = part.tokens.const_data_ptr<std::uint8_t>();
-  const auto* offsets = part.offsets.const_data_ptr<std::int64_t>();
-  const auto* labels = part.labels.const_data_ptr<std::int64_t>();
   WholeFile file(path);
   for (std::int64_t i = 0; i < part.size(); ++i) {
-    const std::span sequence(tokens + offsets[i], tokens + offsets[i + 1]);
-    const auto line = std::to_string(labels[i]) + "\t" + text(sequence) + "\n";
+    const auto label = part.labels[static_cast<std::size_t>(i)];
+    const auto line = std::to_string(label) + "\t" + text(part.sequence(i)) + "\n";
     file.write(line.data(), line.size());
   }
   file.commit();

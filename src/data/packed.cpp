@@ -1,15 +1,17 @@
 // Packing and unpacking: tensors like train.tokens, and in the metadata what they are.
 #include "data/packed.h"
 
-#include <ATen/ATen.h>
-
+#include <algorithm>
+#include <array>
 #include <cstdlib>
-#include <map>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <system_error>
+#include <type_traits>
+#include <utility>
 
-#include "hkt/safetensors.h"
+#include "files/safetensors.h"
 
 namespace hkt::data {
 namespace {
@@ -29,25 +31,26 @@ std::string environment(const char* name) {
 }
 
 template <typename T>
-at::Tensor view(const std::vector<T>& values, at::ScalarType type) {
-  // from_blob takes no const pointer; the tensor is only read.
-  return at::from_blob(const_cast<T*>(values.data()), {static_cast<std::int64_t>(values.size())}, type);
+constexpr auto type_of = std::is_same_v<T, std::uint8_t> ? safetensors::Type::uint8 : safetensors::Type::int64;
+
+template <typename T>
+void add_array(std::vector<safetensors::Array>& arrays, const std::string& name, std::vector<T>& values) {
+  arrays.push_back({name, type_of<T>, {std::ssize(values)}, std::as_writable_bytes(std::span(values))});
 }
 
 // A split without sequences is left out.
-void add_tensors(NamedTensors& tensors, const std::string& name, const Sequences& sequences) {
+void add_arrays(std::vector<safetensors::Array>& arrays, const std::string& name, Sequences& sequences) {
   if (sequences.size() == 0) return;
-  tensors.emplace_back(name + ".tokens", view(sequences.tokens, at::kByte));
-  tensors.emplace_back(name + ".offsets", view(sequences.offsets, at::kLong));
-  tensors.emplace_back(name + ".labels", view(sequences.labels, at::kLong));
+  add_array(arrays, name + ".tokens", sequences.tokens);
+  add_array(arrays, name + ".offsets", sequences.offsets);
+  add_array(arrays, name + ".labels", sequences.labels);
 }
 
 // The file's content, asked for by name.
 class Content {
  public:
-  explicit Content(const fs::path& path) : path_(path), file_(load_safetensors(path)) {
+  explicit Content(const fs::path& path) : path_(path), file_(safetensors::read(path)) {
     if (file_.checksum.empty()) refuse(path_, "it has no checksum");
-    tensors_.insert(file_.tensors.begin(), file_.tensors.end());
     if (text("format") != format) refuse(path_, "its format is not " + std::string(format));
   }
 
@@ -67,40 +70,49 @@ class Content {
   }
 
   PackedPart part(const std::string& name) const {
-    if (!tensors_.contains(name + ".labels")) {
-      return {at::empty({0}, at::kByte), at::zeros({1}, at::kLong), at::empty({0}, at::kLong)};
-    }
-    return {tensor(name + ".tokens", at::kByte), tensor(name + ".offsets", at::kLong),
-            tensor(name + ".labels", at::kLong)};
+    static constexpr std::array<std::int64_t, 1> no_offsets = {0};
+    if (find(name + ".labels") == file_.arrays.end()) return {{}, no_offsets, {}, {}};
+    return {values<std::uint8_t>(name + ".tokens"), values<std::int64_t>(name + ".offsets"),
+            values<std::int64_t>(name + ".labels"), file_.mapped};
   }
 
  private:
-  at::Tensor tensor(const std::string& name, at::ScalarType type) const {
-    const auto found = tensors_.find(name);
-    if (found == tensors_.end() || found->second.scalar_type() != type || found->second.dim() != 1) {
+  std::vector<safetensors::Array>::const_iterator find(const std::string& name) const {
+    return std::find_if(file_.arrays.begin(), file_.arrays.end(),
+                        [&](const safetensors::Array& array) { return array.name == name; });
+  }
+
+  template <typename T>
+  std::span<const T> values(const std::string& name) const {
+    const auto found = find(name);
+    if (found == file_.arrays.end() || found->type != type_of<T> || found->shape.size() != 1) {
       refuse(path_, "it has no list \"" + name + "\" of the right type");
     }
-    return found->second;
+    const auto bytes = found->bytes;
+    if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(T) != 0) {
+      refuse(path_, "its list \"" + name + "\" is not aligned");
+    }
+    return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
 
   fs::path path_;
-  SafetensorsFile file_;
-  std::map<std::string, at::Tensor> tensors_;
+  safetensors::File file_;
 };
 
 // All that readers of a split rely on, so that they need not check again.
 void check_part(const fs::path& path, const PackedPart& part, std::int64_t classes, std::int64_t vocab) {
-  const auto* offsets = part.offsets.const_data_ptr<std::int64_t>();
-  if (part.offsets.numel() != part.size() + 1) refuse(path, "it has not one label for each sequence");
-  if (offsets[0] != 0 || offsets[part.size()] != part.tokens.numel()) {
+  const auto& offsets = part.offsets;
+  if (std::ssize(offsets) != part.size() + 1) refuse(path, "it has not one label for each sequence");
+  if (offsets.front() != 0 || offsets.back() != std::ssize(part.tokens)) {
     refuse(path, "its sequences do not begin and end with its tokens");
   }
-  const auto* labels = part.labels.const_data_ptr<std::int64_t>();
-  for (std::int64_t i = 0; i < part.size(); ++i) {
-    if (offsets[i + 1] <= offsets[i]) refuse(path, "a sequence is empty or ends before it begins");
-    if (labels[i] < 0 || labels[i] >= classes) refuse(path, "a label is none of its " + std::to_string(classes));
+  if (std::adjacent_find(offsets.begin(), offsets.end(), std::greater_equal<>()) != offsets.end()) {
+    refuse(path, "a sequence is empty or ends before it begins");
   }
-  if (part.tokens.numel() > 0 && part.tokens.max().item<std::int64_t>() >= vocab) {
+  for (const auto label : part.labels) {
+    if (label < 0 || label >= classes) refuse(path, "a label is none of its " + std::to_string(classes));
+  }
+  if (!part.tokens.empty() && *std::max_element(part.tokens.begin(), part.tokens.end()) >= vocab) {
     refuse(path, "a token is not below " + std::to_string(vocab));
   }
 }
@@ -118,6 +130,16 @@ void Sequences::add_all(const Sequences& others) {
   tokens.insert(tokens.end(), others.tokens.begin(), others.tokens.end());
   labels.insert(labels.end(), others.labels.begin(), others.labels.end());
   for (std::int64_t i = 1; i <= others.size(); ++i) offsets.push_back(before + others.offsets[i]);
+}
+
+std::span<const std::uint8_t> PackedPart::sequence(std::int64_t i) const {
+  const auto begin = offsets[static_cast<std::size_t>(i)], end = offsets[static_cast<std::size_t>(i) + 1];
+  return tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+}
+
+PackedPart part_of(Sequences sequences) {
+  const auto owner = std::make_shared<const Sequences>(std::move(sequences));
+  return {owner->tokens, owner->offsets, owner->labels, owner};
 }
 
 std::optional<fs::path> data_folder_name() {
@@ -142,18 +164,17 @@ void make_folder(const fs::path& folder) {
                            (error ? error.message() : "it is a file") + "; set HKT_DATA to one that can be written.");
 }
 
-void save_packed(const fs::path& path, const Prepared& prepared, const std::string& fingerprint,
-                 const std::string& source) {
-  NamedTensors tensors;
-  add_tensors(tensors, "train", prepared.train);
-  add_tensors(tensors, "validation", prepared.validation);
-  add_tensors(tensors, "test", prepared.test);
-  save_safetensors(path, tensors,
-                   {{"format", format},
-                    {"fingerprint", fingerprint},
-                    {"source", Json(source).dump(-1, ' ', false, Json::error_handler_t::replace)},
-                    {"labels", Json(prepared.labels).dump()},
-                    {"vocab", std::to_string(prepared.vocab)}});
+void save_packed(const fs::path& path, Prepared prepared, const std::string& fingerprint, const std::string& source) {
+  std::vector<safetensors::Array> arrays;
+  add_arrays(arrays, "train", prepared.train);
+  add_arrays(arrays, "validation", prepared.validation);
+  add_arrays(arrays, "test", prepared.test);
+  safetensors::write(path, std::move(arrays),
+                     {{"format", format},
+                      {"fingerprint", fingerprint},
+                      {"source", Json(source).dump(-1, ' ', false, Json::error_handler_t::replace)},
+                      {"labels", Json(prepared.labels).dump()},
+                      {"vocab", std::to_string(prepared.vocab)}});
 }
 
 Packed load_packed(const fs::path& path) {

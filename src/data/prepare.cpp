@@ -8,6 +8,7 @@
 
 #include "data/archive.h"
 #include "data/cifar.h"
+#include "data/config_json.h"
 #include "data/imdb.h"
 #include "data/listops.h"
 #include "data/md5.h"
@@ -111,9 +112,9 @@ void warn_of_size(Task task, Obtained& obtained) {
 }
 
 void make(const Recipe& recipe, Obtained& obtained) {
-  const auto prepared = recipe.prepare();
-  save_packed(obtained.path, prepared, recipe.fingerprint, recipe.source);
+  auto prepared = recipe.prepare();
   obtained.notices.insert(obtained.notices.end(), prepared.notices.begin(), prepared.notices.end());
+  save_packed(obtained.path, std::move(prepared), recipe.fingerprint, recipe.source);
   obtained.packed = load_packed(obtained.path);
   obtained.made = true;
 }
@@ -121,9 +122,7 @@ void make(const Recipe& recipe, Obtained& obtained) {
 }  // namespace
 
 Obtained obtain(const DataConfig& config, const Notify& notify) {
-  Config whole;
-  whole.data = config;
-  whole.to_json();  // checks each value
+  to_json(config);  // checks each value
   const auto recipe = recipe_of(config, notify);
   Obtained obtained;
   obtained.path = data_folder() / recipe.name;
@@ -162,20 +161,6 @@ std::vector<fs::path> packed_files(Task task) {
   }
   std::sort(files.begin(), files.end());
   return files;
-}
-
-std::string task_name(Task task) {
-  switch (task) {
-    case Task::listops:
-      return "listops";
-    case Task::scifar:
-      return "scifar";
-    case Task::imdb:
-      return "imdb";
-    case Task::text:
-      return "text";
-  }
-  throw std::invalid_argument("data.task is none of those that there are.");
 }
 
 }  // namespace hkt::data

@@ -24,11 +24,8 @@ Finding verify_archive(const Official& set) {
 }
 
 void check_values(const PackedPart& part) {
-  const auto* tokens = part.tokens.const_data_ptr<std::uint8_t>();
-  const auto* offsets = part.offsets.const_data_ptr<std::int64_t>();
-  const auto* labels = part.labels.const_data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < part.size(); ++i) {
-    if (listops::evaluate({tokens + offsets[i], tokens + offsets[i + 1]}) != labels[i]) {
+    if (listops::evaluate(part.sequence(i)) != part.labels[static_cast<std::size_t>(i)]) {
       throw std::invalid_argument("a label is not the value of its expression.");
     }
   }

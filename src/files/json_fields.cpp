@@ -1,5 +1,5 @@
 // The parts of reading a JSON config that need no type: parsing, suggestions and error sentences.
-#include "json_fields.h"
+#include "files/json_fields.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,5 +1,5 @@
 // Reading by pieces, and finding the ends of lines in them.
-#include "line_reader.h"
+#include "files/line_reader.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "regular_file.h"
+#include "files/regular_file.h"
 
 namespace hkt {
 

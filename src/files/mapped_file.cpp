@@ -1,5 +1,5 @@
 // Mapping files, by the calls of POSIX.
-#include "mapped_file.h"
+#include "files/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -16,8 +16,8 @@
 #include <string>
 #include <system_error>
 
-#include "quote.h"
-#include "regular_file.h"
+#include "files/quote.h"
+#include "files/regular_file.h"
 
 namespace hkt {
 namespace {

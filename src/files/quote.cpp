@@ -1,5 +1,5 @@
 // Escaping, character by character.
-#include "quote.h"
+#include "files/quote.h"
 
 #include <array>
 #include <cstdio>

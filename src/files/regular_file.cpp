@@ -1,5 +1,5 @@
 // Regular files, by the calls of POSIX.
-#include "regular_file.h"
+#include "files/regular_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -35,8 +35,9 @@ int open_regular(const std::filesystem::path& path, int flags) {
   fail(path, reads, "it is not a regular file");
 }
 
-std::string read_file(const std::filesystem::path& path, std::size_t most) {
+std::string read_file(const std::filesystem::path& path, std::uint64_t begin, std::size_t most) {
   const int file = open_regular(path, O_RDONLY);
+  ::lseek(file, static_cast<off_t>(begin), SEEK_SET);
   std::string content;
   constexpr std::size_t piece = 1 << 16;
   ssize_t count = 0;

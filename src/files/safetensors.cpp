@@ -1,28 +1,24 @@
 // Reading and writing safetensors: 8 bytes with the header's length, the header in JSON, then the numbers.
-#include "hkt/safetensors.h"
+#include "files/safetensors.h"
 
-#include <ATen/ATen.h>
 #include <zlib.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <cstdint>
 #include <cstring>
-#include <memory>
 #include <set>
-#include <span>
 #include <stdexcept>
+#include <string_view>
+#include <tuple>
 
-#include "json_fields.h"
-#include "mapped_file.h"
-#include "quote.h"
-#include "whole_file.h"
+#include "files/json_fields.h"
+#include "files/whole_file.h"
 
-namespace hkt {
+namespace hkt::safetensors {
 namespace {
 
 using fields::Json;
+using Metadata = std::map<std::string, std::string>;
 
 static_assert(std::endian::native == std::endian::little, "the format is little endian, and so is this code");
 
@@ -35,19 +31,6 @@ constexpr const char* metadata_key = "__metadata__";
 constexpr const char* checksum_key = "checksum";
 constexpr std::string_view checksum_label = "crc32:";
 constexpr std::string_view checksum_zeros = "00000000";
-
-struct Type {
-  const char* name;
-  at::ScalarType type;
-};
-constexpr std::array<Type, 8> types = {{{"F64", at::kDouble},
-                                        {"F32", at::kFloat},
-                                        {"BF16", at::kBFloat16},
-                                        {"F16", at::kHalf},
-                                        {"I64", at::kLong},
-                                        {"I32", at::kInt},
-                                        {"U8", at::kByte},
-                                        {"BOOL", at::kBool}}};
 
 std::string checksum_text(std::uint32_t sum) {
   std::string digits(checksum_zeros);
@@ -62,16 +45,7 @@ std::uint32_t add_to_checksum(std::uint32_t sum, const void* data, std::size_t s
 
 // ---- writing
 
-const char* type_name(const std::string& name, at::ScalarType type) {
-  for (const auto& known : types) {
-    if (known.type == type) return known.name;
-  }
-  throw std::invalid_argument(
-      "tensor \"" + name + "\" has dtype " + c10::toString(type) +
-      "; safetensors here holds float64, float32, bfloat16, float16, int64, int32, uint8, bool.");
-}
-
-std::string make_header(const NamedTensors& tensors, const Metadata& metadata) {
+std::string make_header(const std::vector<Array>& arrays, const Metadata& metadata) {
   auto header = fields::OrderedJson::object();
   // First of all, so that its label is the first of that kind in the header.
   header[metadata_key][checksum_key] = std::string(checksum_label) + std::string(checksum_zeros);
@@ -80,14 +54,13 @@ std::string make_header(const NamedTensors& tensors, const Metadata& metadata) {
   }
   std::set<std::string> names{metadata_key};
   std::uint64_t offset = 0;
-  for (const auto& [name, tensor] : tensors) {
-    if (!names.insert(name).second) {
-      throw std::invalid_argument("tensor name \"" + name + "\" is there twice or reserved; each may be used once.");
+  for (const auto& array : arrays) {
+    if (!names.insert(array.name).second) {
+      throw std::invalid_argument("tensor name \"" + array.name +
+                                  "\" is there twice or reserved; each may be used once.");
     }
-    const std::uint64_t end = offset + tensor.nbytes();
-    header[name] = {{"dtype", type_name(name, tensor.scalar_type())},
-                    {"shape", tensor.sizes().vec()},
-                    {"data_offsets", {offset, end}}};
+    const std::uint64_t end = offset + array.bytes.size();
+    header[array.name] = {{"dtype", name_of(array.type)}, {"shape", array.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.dump();
@@ -96,18 +69,11 @@ std::string make_header(const NamedTensors& tensors, const Metadata& metadata) {
   return text;
 }
 
-// Widest elements first, so that every tensor is aligned to its own element.
-NamedTensors in_file_order(NamedTensors tensors) {
-  std::stable_sort(tensors.begin(), tensors.end(),
-                   [](const auto& a, const auto& b) { return a.second.element_size() > b.second.element_size(); });
-  return tensors;
-}
-
 // ---- reading
 
 struct Entry {
   std::string name;
-  at::ScalarType type;
+  Type type;
   std::vector<std::int64_t> shape;
   std::uint64_t begin, end;
 };
@@ -116,9 +82,9 @@ class Reader {
  public:
   explicit Reader(const std::filesystem::path& path) : path_(path), file_(std::make_shared<MappedFile>(path)) {}
 
-  SafetensorsFile read() {
+  File read() {
     const Json header = read_header();
-    SafetensorsFile file;
+    File file;
     std::vector<Entry> entries;
     for (const auto& [name, value] : header.items()) {
       if (name == metadata_key) {
@@ -134,7 +100,8 @@ class Reader {
       file.checksum = checksum->second;
       file.metadata.erase(checksum);
     }
-    for (const auto& entry : entries) file.tensors.emplace_back(entry.name, read_tensor(entry));
+    for (const auto& entry : entries) file.arrays.push_back(array(entry));
+    file.mapped = file_;
     return file;
   }
 
@@ -188,14 +155,15 @@ class Reader {
         !value.contains("data_offsets")) {
       fail(name, "does not have exactly dtype, shape and data_offsets");
     }
-    const auto type = std::find_if(types.begin(), types.end(), [&](const Type& t) { return value["dtype"] == t.name; });
-    if (type == types.end()) fail(name, "has a dtype other than F64, F32, BF16, F16, I64, I32, U8, BOOL");
+    const auto type =
+        std::find_if(all_types.begin(), all_types.end(), [&](Type known) { return value["dtype"] == name_of(known); });
+    if (type == all_types.end()) fail(name, "has a dtype other than F64, F32, BF16, F16, I64, I32, U8, BOOL");
     const auto& offsets = value["data_offsets"];
     if (!value["shape"].is_array() || !offsets.is_array() || offsets.size() != 2) {
       fail(name, "does not have a list as shape and two numbers as data_offsets");
     }
-    Entry result{name, type->type, {}, count(name, offsets[0]), count(name, offsets[1])};
-    std::uint64_t bytes = c10::elementSize(type->type);
+    Entry result{name, *type, {}, count(name, offsets[0]), count(name, offsets[1])};
+    std::uint64_t bytes = size_of(*type);
     bool overflow = false;
     for (const auto& size : value["shape"]) {
       result.shape.push_back(static_cast<std::int64_t>(count(name, size)));
@@ -236,25 +204,13 @@ class Reader {
     }
   }
 
-  // A view of the mapped file, which lives as long as any of its tensors; pages that are written to become private.
-  at::Tensor read_tensor(const Entry& entry) {
-    at::Tensor tensor;
-    std::byte* data = data_.data() + entry.begin;
-    const bool aligned = reinterpret_cast<std::uintptr_t>(data) % c10::elementSize(entry.type) == 0;
-    try {
-      if (aligned && entry.end > entry.begin) {
-        tensor = at::from_blob(data, entry.shape, [file = file_](void*) {}, entry.type);
-      } else {
-        tensor = at::empty(entry.shape, entry.type);
-        if (entry.end > entry.begin) std::memcpy(tensor.data_ptr(), data, entry.end - entry.begin);
-      }
-    } catch (const c10::Error&) {
-      fail(entry.name, "has a shape that no tensor can have");
-    }
-    if (entry.type == at::kBool && tensor.numel() > 0 && tensor.view(at::kByte).max().item<int>() > 1) {
+  Array array(const Entry& entry) const {
+    const auto bytes = data_.subspan(entry.begin, entry.end - entry.begin);
+    const auto is_truth = [](std::byte value) { return value <= std::byte{1}; };
+    if (entry.type == Type::boolean && !std::all_of(bytes.begin(), bytes.end(), is_truth)) {
       fail(entry.name, "is BOOL and holds bytes other than 0 and 1");
     }
-    return tensor;
+    return {entry.name, entry.type, entry.shape, bytes};
   }
 
   std::filesystem::path path_;
@@ -263,66 +219,71 @@ class Reader {
   std::span<std::byte> data_;  // what follows the header
 };
 
-std::string shape_of(const at::Tensor& tensor) {
-  return Json(tensor.sizes().vec()).dump() + " " + c10::toString(tensor.scalar_type());
-}
-
 }  // namespace
 
-void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors, const Metadata& metadata) {
-  const auto ordered = in_file_order(tensors);
+const char* name_of(Type type) {
+  switch (type) {
+    case Type::float64:
+      return "F64";
+    case Type::float32:
+      return "F32";
+    case Type::bfloat16:
+      return "BF16";
+    case Type::float16:
+      return "F16";
+    case Type::int64:
+      return "I64";
+    case Type::int32:
+      return "I32";
+    case Type::uint8:
+      return "U8";
+    case Type::boolean:
+      return "BOOL";
+  }
+  throw std::invalid_argument("a tensor has a type that safetensors does not know.");
+}
+
+std::size_t size_of(Type type) {
+  switch (type) {
+    case Type::float64:
+    case Type::int64:
+      return 8;
+    case Type::float32:
+    case Type::int32:
+      return 4;
+    case Type::bfloat16:
+    case Type::float16:
+      return 2;
+    case Type::uint8:
+    case Type::boolean:
+      return 1;
+  }
+  throw std::invalid_argument("a tensor has a type that safetensors does not know.");
+}
+
+void write(const std::filesystem::path& path, std::vector<Array> arrays, const Metadata& metadata) {
+  std::stable_sort(arrays.begin(), arrays.end(),
+                   [](const Array& a, const Array& b) { return size_of(a.type) > size_of(b.type); });
   std::string header;
   try {
-    header = make_header(ordered, metadata);
+    header = make_header(arrays, metadata);
   } catch (const Json::exception&) {
     throw std::invalid_argument(path.string() + " cannot be written: names and metadata must be UTF-8.");
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(path.string() + " cannot be written: " + error.what());
   }
   std::uint32_t sum = add_to_checksum(0, header.data(), header.size());
-  std::vector<at::Tensor> contents;
-  for (const auto& [name, tensor] : ordered) {
-    const auto& data = contents.emplace_back(tensor.detach().cpu().contiguous());
-    sum = add_to_checksum(sum, data.const_data_ptr(), data.nbytes());
-  }
+  for (const auto& array : arrays) sum = add_to_checksum(sum, array.bytes.data(), array.bytes.size());
   header.replace(header.find(checksum_label) + checksum_label.size(), checksum_zeros.size(), checksum_text(sum));
 
   WholeFile file(path);
   const std::uint64_t length = header.size();
   file.write(&length, prefix);
   file.write(header.data(), header.size());
-  for (const auto& data : contents) file.write(data.const_data_ptr(), data.nbytes());
+  for (const auto& array : arrays) file.write(array.bytes.data(), array.bytes.size());
   file.commit();
 }
 
-SafetensorsFile load_safetensors(const std::filesystem::path& path) { return Reader(path).read(); }
+File read(const std::filesystem::path& path) { return Reader(path).read(); }
 
-void save(const torch::nn::Module& module, const std::filesystem::path& path, const Metadata& metadata) {
-  NamedTensors tensors;
-  for (const auto& parameter : module.named_parameters()) tensors.emplace_back(parameter.key(), parameter.value());
-  save_safetensors(path, tensors, metadata);
-}
-
-Metadata load(torch::nn::Module& module, const std::filesystem::path& path) {
-  auto file = load_safetensors(path);
-  const auto refuse = [&](const std::string& what) { throw std::runtime_error(path.string() + " " + what + "."); };
-  const std::map<std::string, at::Tensor> stored(file.tensors.begin(), file.tensors.end());
-  auto parameters = module.named_parameters();
-  for (const auto& [name, tensor] : stored) {
-    if (!parameters.contains(name)) refuse("has the tensor " + quote(name) + ", which the module does not");
-  }
-  for (const auto& parameter : parameters) {
-    const auto found = stored.find(parameter.key());
-    if (found == stored.end()) refuse("lacks the tensor \"" + parameter.key() + "\"");
-    const auto &have = found->second, &need = parameter.value();
-    const bool converts = have.is_floating_point() && need.is_floating_point();
-    if (have.sizes() != need.sizes() || (have.scalar_type() != need.scalar_type() && !converts)) {
-      refuse("has \"" + parameter.key() + "\" as " + shape_of(have) + "; the module needs " + shape_of(need));
-    }
-  }
-  const torch::NoGradGuard no_grad;
-  for (auto& parameter : parameters) parameter.value().copy_(stored.at(parameter.key()));
-  return file.metadata;
-}
-
-}  // namespace hkt
+}  // namespace hkt::safetensors

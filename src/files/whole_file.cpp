@@ -1,5 +1,5 @@
 // Files that are written whole, by the calls of POSIX.
-#include "whole_file.h"
+#include "files/whole_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>

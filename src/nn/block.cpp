@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "hkt/modules.h"
-#include "layer_norm.h"
+#include "nn/layer_norm.h"
 
 namespace hkt {
 
@@ -23,7 +23,7 @@ BlockImpl::BlockImpl(const ModelConfig& config)
 at::Tensor BlockImpl::forward(const at::Tensor& input, const std::optional<at::Tensor>& lengths) {
   const auto dropped = [&](const at::Tensor& x) { return at::dropout(x, dropout_, is_training()); };
   const auto normed = [](const at::Tensor& x, torch::nn::LayerNorm& norm) {
-    return layer_norm(x, norm, NormFor::linear_layers);
+    return layer_norm(x, norm, NormOutput::autocast);
   };
   const auto x = input + dropped(attention->forward(normed(input, attention_norm), lengths));
   return x + dropped(contract(at::gelu(expand(normed(x, feedforward_norm)))));

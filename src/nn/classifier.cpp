@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "hkt/modules.h"
-#include "layer_norm.h"
+#include "nn/layer_norm.h"
 #include "positions.h"
 
 namespace hkt {
@@ -73,7 +73,7 @@ at::Tensor ClassifierImpl::hidden(const at::Tensor& tokens, const std::optional<
 // [B, width], zeros for a sequence of length 0.
 at::Tensor ClassifierImpl::pooled(const at::Tensor& x, const std::optional<at::Tensor>& lengths) {
   const int64_t batch = x.size(0), length = x.size(1);
-  const auto normed = [&](const at::Tensor& rows) { return layer_norm(rows, norm, NormFor::sums); };
+  const auto normed = [&](const at::Tensor& rows) { return layer_norm(rows, norm, NormOutput::float32); };
   if (length == 0) return normed(x).sum(1);
   if (config_.pooling == Pooling::last) {
     if (!lengths) return normed(x.select(1, length - 1));

@@ -1,5 +1,5 @@
 // The norm of the modules: our own kernels on CUDA, torch's elsewhere.
-#include "layer_norm.h"
+#include "nn/layer_norm.h"
 
 #ifdef HKT_WITH_CUDA
 #include <ATen/autocast_mode.h>
@@ -9,10 +9,10 @@
 
 namespace hkt {
 
-at::Tensor layer_norm(const at::Tensor& x, torch::nn::LayerNorm& norm, [[maybe_unused]] NormFor use) {
+at::Tensor layer_norm(const at::Tensor& x, torch::nn::LayerNorm& norm, [[maybe_unused]] NormOutput output) {
 #ifdef HKT_WITH_CUDA
   if (ops::layer_norm_cuda_takes(x, norm->weight, norm->bias)) {
-    const bool rounded = use == NormFor::linear_layers && at::autocast::is_autocast_enabled(at::kCUDA) &&
+    const bool rounded = output == NormOutput::autocast && at::autocast::is_autocast_enabled(at::kCUDA) &&
                          at::autocast::get_autocast_dtype(at::kCUDA) == at::kBFloat16;
     return ops::layer_norm_cuda(x, norm->weight, norm->bias, norm->options.eps(), rounded ? at::kBFloat16 : at::kFloat);
   }

@@ -8,7 +8,7 @@
 namespace hkt::positions {
 
 // Rows that were computed, at least as many as were asked for so far. A longer input, another dtype or device makes a new
-// tensor, twice as long as the one before at least; the old ones stay, for a step recorded on a GPU goes on reading its own
+// tensor, twice as long as the one before at least; the old ones stay, for a CUDA graph goes on reading its own
 // where it lies.
 struct Table {
   std::vector<at::Tensor> versions;

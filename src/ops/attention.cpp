@@ -106,7 +106,9 @@ struct AttentionBackwardFunction : torch::autograd::Function<AttentionBackwardFu
     return flatten(call_attention_backward(grad_out, q, k, v, weights, out, lse, causal, lengths, scale));
   }
   static variable_list backward(AutogradContext*, const variable_list&) {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "hkt::attention: the second derivative is not implemented");
+    TORCH_CHECK_NOT_IMPLEMENTED(false,
+                                "hkt::attention: the second derivative is not implemented "
+                                "(hkt::reference::attention has one)");
   }
 };
 

@@ -6,10 +6,13 @@
 
 #include <ostream>
 
-#include "hkt/kernels.h"
+#include "hkt/ops.h"
+#include "kernels/attention.h"
 
 namespace hkt::ops {
 namespace {
+
+static_assert(max_levels == kernels::max_levels && max_head_width == kernels::max_width);
 
 bool is_supported(at::ScalarType type) {
   return type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf;

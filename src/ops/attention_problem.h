@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attention_inputs.h"
-#include "hkt/kernels.h"
+#include "kernels/attention.h"
 
 namespace hkt::ops {
 

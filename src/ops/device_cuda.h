@@ -1,7 +1,7 @@
 // What kernels need to know of the current CUDA device, as torch has it.
 #pragma once
 
-#include "hkt/kernels.h"
+#include "kernels/attention.h"
 
 namespace hkt::ops {
 

@@ -14,31 +14,27 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 void check_inputs(const at::Tensor& x, const at::Tensor& weight) {
-  TORCH_CHECK_VALUE(x.dim() == 3, "x has shape ", x.sym_sizes(), "; hkt::downsample needs [batch, length, width].");
+  TORCH_CHECK(x.dim() == 3, "hkt::downsample: x is ", x.sym_sizes(), ", must be [batch, length, width]");
   const auto type = x.scalar_type();
-  TORCH_CHECK_VALUE(type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf,
-                    "x has dtype ", type, "; hkt::downsample takes float32, float64, bfloat16 and float16.");
-  TORCH_CHECK_VALUE(weight.scalar_type() == type, "weight has dtype ", weight.scalar_type(),
-                    "; hkt::downsample needs that of x, ", type, ".");
-  TORCH_CHECK_VALUE(weight.device() == x.device(), "weight is on ", weight.device(),
-                    "; hkt::downsample needs it where x is, on ", x.device(), ".");
-  TORCH_CHECK_VALUE(weight.dim() == 2 || weight.dim() == 3, "weight has shape ", weight.sym_sizes(),
-                    "; hkt::downsample needs [taps, width, width] (dense) or [taps, width] (depthwise).");
-  TORCH_CHECK_VALUE(weight.sym_size(0) >= 1, "weight has shape ", weight.sym_sizes(),
-                    "; hkt::downsample needs at least one tap.");
+  TORCH_CHECK(type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf,
+              "hkt::downsample: x is ", type, ", must be float32, float64, bfloat16 or float16");
+  TORCH_CHECK(weight.scalar_type() == type, "hkt::downsample: weight is ", weight.scalar_type(), ", must be ", type,
+              " as x");
+  TORCH_CHECK(weight.device() == x.device(), "hkt::downsample: weight is on ", weight.device(), ", must be on ",
+              x.device(), " as x");
   const auto width = x.sym_size(2);
-  TORCH_CHECK_VALUE(weight.sym_size(1) == width && (weight.dim() == 2 || weight.sym_size(2) == width),
-                    "weight has shape ", weight.sym_sizes(), "; hkt::downsample needs [taps, ", width, ", ", width,
-                    "] (dense) or [taps, ", width, "] (depthwise) for an x of width ", width, ".");
+  const bool fits = (weight.dim() == 2 || weight.dim() == 3) && weight.sym_size(0) >= 1 &&
+                    weight.sym_size(1) == width && (weight.dim() == 2 || weight.sym_size(2) == width);
+  TORCH_CHECK(fits, "hkt::downsample: weight is ", weight.sym_sizes(), ", must be [taps, ", width, ", ", width,
+              "] (dense) or [taps, ", width, "] (depthwise) with one tap at least");
 }
 
 void check_grad(const at::Tensor& grad, const at::Tensor& x) {
   const c10::SymDimVector expected{x.sym_size(0), (x.sym_size(1) + 1) / 2, x.sym_size(2)};
-  TORCH_CHECK_VALUE(grad.sym_sizes().equals(expected), "grad has shape ", grad.sym_sizes(),
-                    "; hkt::downsample_backward needs ", c10::SymIntArrayRef(expected), ".");
-  TORCH_CHECK_VALUE(grad.scalar_type() == x.scalar_type() && grad.device() == x.device(), "grad is ",
-                    grad.scalar_type(), " on ", grad.device(), "; hkt::downsample_backward needs ", x.scalar_type(),
-                    " on ", x.device(), ", as x is.");
+  TORCH_CHECK(grad.sym_sizes().equals(expected), "hkt::downsample: grad is ", grad.sym_sizes(), ", must be ",
+              c10::SymIntArrayRef(expected));
+  TORCH_CHECK(grad.scalar_type() == x.scalar_type() && grad.device() == x.device(), "hkt::downsample: grad is ",
+              grad.scalar_type(), " on ", grad.device(), ", must be ", x.scalar_type(), " on ", x.device(), " as x");
 }
 
 // Rows that follow each other without a gap, as the views below need; sequences may lie anywhere.
@@ -253,8 +249,8 @@ struct Backward : torch::autograd::Function<Backward> {
   }
   static variable_list backward(AutogradContext*, const variable_list&) {
     TORCH_CHECK_NOT_IMPLEMENTED(false,
-                                "hkt::downsample has a first derivative only; its second derivative is not "
-                                "implemented (hkt::reference::downsample has one).");
+                                "hkt::downsample: the second derivative is not implemented "
+                                "(hkt::reference::downsample has one)");
   }
 };
 

@@ -1,12 +1,12 @@
 // Layer norm: an autograd node around the kernels.
-#include "layer_norm_cuda.h"
+#include "ops/layer_norm_cuda.h"
 
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "device_cuda.h"
-#include "kernels/cuda/layer_norm.h"
+#include "kernels/layer_norm.h"
 
 namespace hkt::ops {
 namespace {

@@ -81,7 +81,7 @@ function probed(run, pick) {
   })).filter(series => series.y.some(finite));
 }
 
-const paper = { listops: [50.33, 55.10], scifar: [34.01, 35.45], imdb: [62.72, 70.19] };
+const published = data.published || { paper: {}, long_range_arena: {} };
 const probability = p => p < 1e-3 ? p.toExponential(1) : p.toFixed(3);
 const spread = (m, c) => m.mean.toFixed(2) + (c.seeds.length > 1 ? ' ± ' + m.deviation.toFixed(2) : '') + ' %';
 
@@ -99,7 +99,8 @@ function answer() {
     const tests = c.comparisons.map(t => t.model + ' against ' + t.with + ': ' + (t.gain >= 0 ? '+' : '−') + Math.abs(t.gain).toFixed(2) +
       (t.paired_t_test_p === null ? '' : ', paired t-test p = ' + probability(t.paired_t_test_p)) + ', McNemar p by seed ' + t.mcnemar_p.map(probability).join(', '));
     if (tests.length && tests.length < 10) add(page, add(element('ul', undefined, { class: 'soft' }), ...tests.map(t => element('li', t))));
-    if (paper[c.experiment]) add(page, element('p', 'The paper: standard ' + paper[c.experiment][0].toFixed(2) + ' %, HKT ' + paper[c.experiment][1].toFixed(2) +
+    const paper = published.paper[c.experiment];
+    if (paper) add(page, element('p', 'The paper: standard ' + paper.standard[0].toFixed(2) + ' %, HKT ' + paper.hkt[0].toFixed(2) +
       ' %. Its models and data are not described in what could be read, so gains can be compared, levels cannot.', { class: 'soft' }));
   });
 }
@@ -170,7 +171,7 @@ function accuracyBars(grid) {
     bars: own.filter(r => r.config.data.task === task).map(r => ({ name: r.name, value: 100 * r.test.accuracy, error: 0 })),
   }));
   groups.forEach(group => {
-    const others = ((data.published || {})[group.task] || []).map(o => ({ name: o.name + ' (LRA)', value: o.value, error: 0 }));
+    const others = Object.entries(published.long_range_arena[group.task] || {}).map(([name, value]) => ({ name: name + ' (LRA)', value, error: 0 }));
     const bars = [...group.bars, ...others];
     const lying = bars.length > 14;  // names of so many would not fit side by side
     figure(grid, 'Test accuracy, ' + group.title, others.length

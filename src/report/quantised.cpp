@@ -1,4 +1,4 @@
-#include "quantised.h"
+#include "report/quantised.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "claims.h"
+#include "theory/claims.h"
 
 #include <fmt/format.h>
 

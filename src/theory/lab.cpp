@@ -1,4 +1,4 @@
-#include "lab.h"
+#include "theory/lab.h"
 
 #include <ATen/ATen.h>
 
@@ -8,7 +8,7 @@
 #include <random>
 
 #include "hkt/theory.h"
-#include "walk.h"
+#include "theory/walk.h"
 
 namespace hkt::theory {
 namespace {

@@ -1,4 +1,4 @@
-#include "walk.h"
+#include "theory/walk.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>

@@ -1,5 +1,5 @@
 // Checkpoints as safetensors files: parts of the state are told apart by a prefix of their tensors' names.
-#include "checkpoint.h"
+#include "train/checkpoint.h"
 
 #include <ATen/ATen.h>
 

@@ -1,14 +1,14 @@
 // Steps and evaluation, in full precision or under autocast.
-#include "learner.h"
+#include "train/learner.h"
 
 #include <ATen/ATen.h>
 #include <torch/nn/functional/loss.h>
 
 #include <vector>
 
-#include "autocast.h"
+#include "train/autocast.h"
 #ifdef HKT_WITH_CUDA
-#include "recorded_cuda.h"
+#include "graphed_step_cuda.h"
 #endif
 
 namespace hkt::train {
@@ -32,25 +32,54 @@ Classifier made_on(at::Device device, const ModelConfig& config) {
 
 }  // namespace
 
+data::Shape batch_shape(const Config& config) {
+  return {config.train.batch, config.model.max_length, config.train.padding == Padding::full, config.train.bucket};
+}
+
+StepResult::StepResult(const at::Tensor& mean_loss, const at::Tensor& correct, const at::Tensor& gradient_norm)
+    : numbers_(at::stack({mean_loss, correct.to(at::kFloat), gradient_norm})) {}
+
+StepResult StepResult::clone() const {
+  StepResult copy;
+  copy.numbers_ = numbers_.clone();
+  return copy;
+}
+
+void StepResult::copy_from(const StepResult& other) { numbers_.copy_(other.numbers_); }
+
+StepResult::Values StepResult::wait() const { return wait_for({*this}).front(); }
+
+std::vector<StepResult::Values> StepResult::wait_for(const std::vector<StepResult>& results) {
+  std::vector<at::Tensor> rows;
+  for (const auto& result : results) rows.push_back(result.numbers_);
+  const auto numbers = at::stack(rows).to(at::kCPU, at::kDouble);
+  std::vector<Values> values;
+  for (std::int64_t i = 0; i < numbers.size(0); ++i) {
+    const auto* row = numbers.const_data_ptr<double>() + i * numbers.size(1);
+    values.push_back({row[0], row[1], row[2]});
+  }
+  return values;
+}
+
 bool uses_bfloat16(const Config& config, at::Device device) {
   if (config.train.precision == Precision::automatic) return device.is_cuda();
   return config.train.precision == Precision::bfloat16;
 }
 
 #ifdef HKT_WITH_CUDA
-struct Learner::RecordedStep {
-  data::Batch batch;  // read and written by the recording
-  at::Tensor result;
-  RecordedCuda recorded;
+struct Learner::ShapeGraph {
+  data::Batch batch;  // which the graph reads
+  StepResult result;
+  GraphedStep graph;
 };
 #else
-struct Learner::RecordedStep {};
+struct Learner::ShapeGraph {};
 #endif
 
-Learner::Learner(const Config& config, at::Device device, Launches launches)
+Learner::Learner(const Config& config, at::Device device, CudaGraphs graphs)
     : device_(device),
       bfloat16_(uses_bfloat16(config, device)),
-      launches_(launches),
+      graphs_used_(graphs),
       model_(made_on(device, config.model)),
       optimizer_(*model_, config.train) {
   model_->train();
@@ -58,39 +87,40 @@ Learner::Learner(const Config& config, at::Device device, Launches launches)
 
 Learner::~Learner() = default;
 
-at::Tensor Learner::step(const data::Batch& batch, double learning_rate) {
+StepResult Learner::step(const data::Batch& batch, double learning_rate) {
   model_->train();
   optimizer_.set_learning_rate(learning_rate);
 #ifdef HKT_WITH_CUDA
-  if (device_.is_cuda() && launches_ == Launches::recorded) {
+  if (device_.is_cuda() && graphs_used_ == CudaGraphs::on) {
     const std::pair shape(batch.tokens.size(0), batch.tokens.size(1));
-    const auto [found, first_time] = recorded_.try_emplace(shape);
+    const auto [found, first_time] = graphs_.try_emplace(shape);
     if (!first_time) return replay_step(found->second, batch);
   }
 #endif
   return launch_step(moved(batch, device_));
 }
 
-at::Tensor Learner::launch_step(const data::Batch& batch) {
+StepResult Learner::launch_step(const data::Batch& batch) {
   const auto logits = logits_of(model_, batch, bfloat16_);
   const auto loss = torch::nn::functional::cross_entropy(logits, batch.labels);
   loss.backward();
   const at::NoGradGuard no_grad;
   const auto correct = logits.argmax(1).eq(batch.labels).sum();
-  return at::stack({loss.detach(), correct.to(at::kFloat), optimizer_.step()});
+  return {loss.detach(), correct, optimizer_.step()};
 }
 
 #ifdef HKT_WITH_CUDA
-RecordedCuda* Learner::recorded_before() const { return first_recorded_ ? &first_recorded_->recorded : nullptr; }
+GraphedStep* Learner::shared_memory_graph() const { return first_graph_ ? &first_graph_->graph : nullptr; }
 
-at::Tensor Learner::replay_step(std::unique_ptr<RecordedStep>& step, const data::Batch& batch) {
+StepResult Learner::replay_step(std::unique_ptr<ShapeGraph>& step, const data::Batch& batch) {
   if (!step) {
     const auto place_for = [&](const at::Tensor& tensor) { return at::empty_like(tensor, device_); };
     const data::Batch inputs{place_for(batch.tokens), place_for(batch.lengths), place_for(batch.labels)};
-    auto result = at::empty({3}, at::TensorOptions(device_));
-    step.reset(
-        new RecordedStep{inputs, result, RecordedCuda([&] { result.copy_(launch_step(inputs)); }, recorded_before())});
-    if (!first_recorded_) first_recorded_ = step.get();
+    const auto nothing = at::zeros({}, at::TensorOptions(device_));
+    StepResult result(nothing, nothing, nothing);
+    step.reset(new ShapeGraph{inputs, result,
+                              GraphedStep([&] { result.copy_from(launch_step(inputs)); }, shared_memory_graph())});
+    if (!first_graph_) first_graph_ = step.get();
   }
   const auto put = [](const at::Tensor& into, const at::Tensor& from) {
     into.copy_(from.is_cpu() ? from.pin_memory() : from, true);
@@ -98,7 +128,7 @@ at::Tensor Learner::replay_step(std::unique_ptr<RecordedStep>& step, const data:
   put(step->batch.tokens, batch.tokens);
   put(step->batch.lengths, batch.lengths);
   put(step->batch.labels, batch.labels);
-  step->recorded.replay();
+  step->graph.replay();
   return step->result.clone();
 }
 #endif
@@ -117,9 +147,9 @@ std::function<void()> Learner::attention_step(const data::Batch& batch) {
     for (auto& parameter : model_->parameters()) parameter.mutable_grad().reset();
   };
 #ifdef HKT_WITH_CUDA
-  if (device_.is_cuda() && launches_ == Launches::recorded) {
+  if (device_.is_cuda() && graphs_used_ == CudaGraphs::on) {
     step();
-    return [recorded = std::make_shared<RecordedCuda>(step, recorded_before()), step] { recorded->replay(); };
+    return [graph = std::make_shared<GraphedStep>(step, shared_memory_graph()), step] { graph->replay(); };
   }
 #endif
   return step;
@@ -137,7 +167,7 @@ Predictions evaluate(Classifier& model, const data::Split& split, const Config& 
   const bool was_training = model->is_training();
   model->eval();
   constexpr std::int64_t most_at_once = 1024;  // whatever a model from elsewhere was trained with
-  auto shape = data::shape_of(config);
+  auto shape = batch_shape(config);
   shape.batch = std::min(shape.batch, most_at_once);
   const auto order = data::evaluation_order(split, shape);
   data::BatchQueue queue(split, order, shape);

@@ -1,5 +1,5 @@
 // Appending lines of JSON, each with one call, so that a reader sees whole lines.
-#include "metrics.h"
+#include "train/metrics.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -89,17 +89,28 @@ void MetricsFile::flush() {
   if (::fsync(file_) != 0) fail(path_);
 }
 
-std::vector<nlohmann::json> read_metrics(const std::filesystem::path& path) {
+std::vector<json> MetricsReader::next() {
   std::vector<json> lines;
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) return lines;
-  const auto text = read_file(path);
-  for (std::size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+  const auto size = std::filesystem::file_size(path_, error);
+  if (error || size == bytes_) return lines;
+  if (size < bytes_) bytes_ = 0;
+  const auto text = read_file(path_, bytes_);
+  std::size_t begin = 0;
+  for (std::size_t end = 0; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     auto line = json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
                             text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
     if (is_line(line)) lines.push_back(std::move(line));
   }
+  bytes_ += begin;
   return lines;
+}
+
+std::vector<json> read_metrics(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return {};
+  if (!std::filesystem::is_regular_file(path, error)) read_file(path);  // says what is wrong with it
+  return MetricsReader(path).next();
 }
 
 }  // namespace hkt::train

@@ -1,5 +1,5 @@
 // AdamW, by torch's fused kernels.
-#include "optimizer.h"
+#include "train/optimizer.h"
 
 #include <ATen/ATen.h>
 

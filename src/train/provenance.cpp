@@ -1,5 +1,5 @@
 // Facts about this build and this machine.
-#include "provenance.h"
+#include "train/provenance.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/chrono.h>

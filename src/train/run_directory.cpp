@@ -1,5 +1,5 @@
 // Making, locking and tidying run directories.
-#include "run_directory.h"
+#include "train/run_directory.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

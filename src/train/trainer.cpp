@@ -1,5 +1,5 @@
 // The training loop.
-#include "trainer.h"
+#include "train/trainer.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -56,7 +56,7 @@ Trainer::Trainer(RunDirectory run, Identity identity, const data::Dataset& datas
       dataset_(dataset),
       device_(device),
       hooks_(std::move(hooks)),
-      shape_(data::shape_of(identity_.config)),
+      shape_(batch_shape(identity_.config)),
       steps_per_epoch_((dataset.train.size() + settings().batch - 1) / settings().batch),
       steps_(steps_per_epoch_ * settings().epochs),
       line_every_(std::max<std::int64_t>(1, steps_per_epoch_ / lines_per_epoch)) {
@@ -162,16 +162,15 @@ void Trainer::fail_not_finite(const std::string& what, std::int64_t step) {
 // Looks at the results of the steps since the last time, oldest first.
 void Trainer::settle() {
   if (pending_.empty()) return;
-  const auto results = at::stack(pending_).to(at::kCPU, at::kDouble);  // one wait for all
+  const auto results = StepResult::wait_for(pending_);
   for (std::size_t i = 0; i < pending_.size(); ++i) {
-    const auto* result = results.const_data_ptr<double>() + 3 * i;
-    const double loss = result[0];
-    last_gradient_norm_ = result[2];
-    if (!std::isfinite(loss) || !std::isfinite(last_gradient_norm_)) {
+    const auto& [loss, correct, gradient_norm] = results[i];
+    last_gradient_norm_ = gradient_norm;
+    if (!std::isfinite(loss) || !std::isfinite(gradient_norm)) {
       const auto step = position_.step - static_cast<std::int64_t>(pending_.size() - i) + 1;
       fail_not_finite(std::isfinite(loss) ? "gradient" : "loss", step);
     }
-    const Tally tally{loss * static_cast<double>(pending_sizes_[i]), static_cast<std::int64_t>(result[1]),
+    const Tally tally{loss * static_cast<double>(pending_sizes_[i]), static_cast<std::int64_t>(correct),
                       pending_sizes_[i]};
     add(position_.epoch_tally, tally);
     add(position_.recent_tally, tally);

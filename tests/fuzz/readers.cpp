@@ -4,7 +4,6 @@
 #include <functional>
 #include <stdexcept>
 
-#include "cli/experiment.h"
 #include "data/archive.h"
 #include "data/cifar.h"
 #include "data/imdb.h"
@@ -12,13 +11,14 @@
 #include "data/listops_file.h"
 #include "data/packed.h"
 #include "data/text.h"
+#include "experiments/record.h"
+#include "experiments/results.h"
 #include "files/quote.h"
 #include "hkt/config.h"
 #include "hkt/safetensors.h"
 #include "scratch.h"
 #include "targets.h"
 #include "train/metrics.h"
-#include "train/record.h"
 
 namespace fuzz {
 namespace {
@@ -64,9 +64,10 @@ void read_safetensors(const std::string& input) {
 
 void check_part(const hkt::data::PackedPart& part, std::int64_t labels) {
   for (std::int64_t i = 0; i < part.size(); ++i) {
-    const auto begin = part.offsets[i].item<std::int64_t>(), end = part.offsets[i + 1].item<std::int64_t>();
-    const auto label = part.labels[i].item<std::int64_t>();
-    require(0 <= begin && begin <= end && end <= part.tokens.numel(), "a packed sequence lies outside of its tokens");
+    const auto at = static_cast<std::size_t>(i);
+    const auto begin = part.offsets[at], end = part.offsets[at + 1], label = part.labels[at];
+    require(0 <= begin && begin <= end && end <= std::ssize(part.tokens),
+            "a packed sequence lies outside of its tokens");
     require(0 <= label && label < labels, "a packed sequence has a label that does not exist");
   }
 }
@@ -140,7 +141,7 @@ void read_metrics(const std::string& input) { hkt::train::read_metrics(memory_fi
 
 void read_results(const std::string& input) {
   expect_result_or<std::invalid_argument>(
-      [&] { hkt::cli::results_text(hkt::cli::read_results(memory_file().hold(input))); });
+      [&] { hkt::experiments::results_text(hkt::experiments::read_results(memory_file().hold(input))); });
 }
 
 void print_words(const std::string& input) {

@@ -254,7 +254,7 @@ def bad_attention():
 
 @pytest.mark.parametrize("make, message", bad_attention())
 def test_bad_attention_is_refused(make, message):
-    with pytest.raises((RuntimeError, ValueError), match=message):
+    with pytest.raises(RuntimeError, match=message):
         attention(*make(*plain.inputs()))
 
 
@@ -267,7 +267,7 @@ def test_bad_attention_is_refused(make, message):
     torch.tensor([3, 4], device="meta"),
 ], ids=["beyond T", "negative", "too few", "rank", "dtype", "device"])
 def test_bad_lengths_are_refused(lengths):
-    with pytest.raises((RuntimeError, ValueError), match="lengths"):
+    with pytest.raises(RuntimeError, match="lengths"):
         attention(*plain.inputs(), lengths=lengths)
 
 
@@ -282,7 +282,7 @@ def test_bad_lengths_are_refused(lengths):
     (torch.ones(2, 9, 6, dtype=torch.int), torch.ones(2, 6, dtype=torch.int), r"\bx\b"),
 ], ids=["rank of x", "rank", "width dense", "width depthwise", "no taps", "dtype", "device", "integers"])
 def test_bad_downsample_is_refused(x, weight, message):
-    with pytest.raises((RuntimeError, ValueError), match=message):
+    with pytest.raises(RuntimeError, match="hkt::downsample: .*" + message):
         downsample(x, weight)
 
 

@@ -151,7 +151,7 @@ def test_labels_and_folders_may_hold_anything(runs, tmp_path):
 
 def test_bad_input_is_refused(tmp_path, runs):
     refused(run("report", tmp_path), "holds no run")
-    refused(run("report", runs / "hkt", "--out", tmp_path / "no" / "where.html"), "where.html", "is no folder")
+    refused(run("report", runs / "hkt", "--out", tmp_path / "no" / "where.html"), "where.html", "is not a folder")
     refused(run("report", runs / "hkt", "--out", tmp_path), "not a regular file")
     damaged = tmp_path / "damaged"
     shutil.copytree(runs / "hkt", damaged)

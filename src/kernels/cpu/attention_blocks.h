@@ -2,7 +2,7 @@
 // instruction set. One table of functions per instruction set and element type.
 #pragma once
 
-#include "hkt/kernels.h"
+#include "kernels/attention.h"
 
 namespace hkt::kernels::cpu {
 

@@ -1,5 +1,5 @@
 // Which kernels this machine can run.
-#include "hkt/kernels.h"
+#include "kernels/attention.h"
 
 namespace hkt::kernels::cpu {
 

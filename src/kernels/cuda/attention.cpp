@@ -1,6 +1,7 @@
 // HKT attention on CUDA: which family of kernels takes a problem.
+#include "kernels/attention.h"
+
 #include "families.h"
-#include "hkt/kernels.h"
 
 namespace hkt::kernels::cuda {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "hkt/kernels.h"
+#include "kernels/attention.h"
 #include "launch.h"
 
 namespace hkt::kernels::cuda {

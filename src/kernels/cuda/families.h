@@ -1,7 +1,7 @@
 // The families of CUDA kernels, and which problems each can take. attention.cpp chooses among them.
 #pragma once
 
-#include "hkt/kernels.h"
+#include "kernels/attention.h"
 
 namespace hkt::kernels::cuda {
 

@@ -13,7 +13,7 @@
 
 #include "../element.h"
 #include "../launch.h"
-#include "hkt/kernels.h"
+#include "kernels/attention.h"
 
 namespace hkt::kernels::cuda::plain {
 

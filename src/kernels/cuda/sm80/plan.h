@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../backward_common.h"
-#include "hkt/kernels.h"
+#include "kernels/attention.h"
 
 namespace hkt::kernels::cuda::sm80 {
 

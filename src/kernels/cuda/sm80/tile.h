@@ -7,7 +7,7 @@
 // pass for level 1, and the scores of those beyond are made apart and handed over in shared memory.
 #pragma once
 
-#include "hkt/kernels.h"
+#include "kernels/attention.h"
 #include "plan.h"
 #include "tensor_core.h"
 

@@ -19,8 +19,8 @@
 
 #include "../launch.h"
 #include "deep.h"
-#include "hkt/kernels.h"
 #include "hopper.h"
+#include "kernels/attention.h"
 
 namespace hkt::kernels::cuda::sm90 {
 

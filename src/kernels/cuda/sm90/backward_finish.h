@@ -1,7 +1,7 @@
 // Backward on Hopper, its last part: gradients from sums that lie in the order of accumulators.
 #pragma once
 
-#include "hkt/kernels.h"
+#include "kernels/attention.h"
 
 namespace hkt::kernels::cuda::sm90 {
 

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "../sm80/tensor_core.h"
-#include "hkt/kernels.h"
+#include "kernels/attention.h"
 
 namespace hkt::kernels::cuda::sm90 {
 

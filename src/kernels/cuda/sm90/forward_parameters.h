@@ -3,7 +3,7 @@
 
 #include <cuda.h>
 
-#include "hkt/kernels.h"
+#include "kernels/attention.h"
 
 namespace hkt::kernels::cuda::sm90 {
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "hkt/kernels.h"
+#include "kernels/attention.h"
 
 namespace hkt::kernels::cuda::sm90 {
 

@@ -1,0 +1,62 @@
+// What a model is made of; the names are the same in C++, on the command line, in Python and in checkpoints.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "hkt/export.h"
+
+namespace hkt {
+
+enum class Filter : std::uint8_t { dense, depthwise, mean };
+enum class Projections : std::uint8_t { shared, per_level };
+enum class Positions : std::uint8_t { sinusoidal, learned, rotary, none };
+enum class Mask : std::uint8_t { none, causal };
+enum class Psd : std::uint8_t { free, tied, cone };
+enum class Pooling : std::uint8_t { mean, last };
+
+// How the levels are weighed: "learned", "uniform", or in JSON the number of the one level that gets weight 1.
+struct LevelWeights {
+  enum class Kind : std::uint8_t { learned, uniform, one_level };
+  Kind kind = Kind::learned;
+  std::int64_t level = 0;  // of one_level
+
+  bool operator==(const LevelWeights&) const = default;
+};
+
+struct ModelConfig {
+  std::int64_t levels = 3;
+  std::int64_t heads = 4;
+  std::int64_t width = 128;
+  std::int64_t blocks = 2;
+  std::int64_t feedforward = 256;
+  Filter filter = Filter::dense;
+  std::int64_t kernel_size = 2;
+  Projections projections = Projections::shared;
+  LevelWeights weights;
+  Positions positions = Positions::sinusoidal;
+  Mask mask = Mask::none;
+  Psd psd = Psd::free;
+  Pooling pooling = Pooling::mean;
+  double dropout = 0.1;
+  std::int64_t classes = 10;
+  std::int64_t vocab = 256;
+  std::int64_t max_length = 1024;
+
+  bool operator==(const ModelConfig&) const = default;
+};
+
+// As a config spells it.
+HKT_EXPORT std::string name_of(Positions positions);
+
+// Gives back the model, or throws std::invalid_argument, in one sentence, where a value is out of range or two values
+// contradict each other.
+HKT_EXPORT const ModelConfig& check(const ModelConfig& model);
+
+// The name and shape of each parameter of a Classifier of this config, and how many numbers they are, without making one.
+HKT_EXPORT std::map<std::string, std::vector<std::int64_t>> parameter_shapes(const ModelConfig& model);
+HKT_EXPORT std::int64_t count_parameters(const ModelConfig& model);
+
+}  // namespace hkt

@@ -1,0 +1,67 @@
+// Lines for runs, and experiments with them.
+#include "experiment_view.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include "interrupt.h"
+#include "print.h"
+#include "progress.h"
+
+namespace hkt::cli {
+namespace {
+
+using experiments::Run;
+
+std::string describe(const experiments::RunProgress& run) {
+  std::string text = fmt::format("{:18} ", run.name);
+  if (run.stage == Run::Stage::theory) return text + "examining the model";
+  if (run.stage == Run::Stage::eval) return text + "scoring the test set";
+  if (run.steps == 0) return text + "starting";
+  const double share = run.step / run.steps;
+  text += fmt::format("{} {:3.0f} %", bar(share), 100 * share);
+  if (run.step > 0) {
+    text += fmt::format(" epoch {}  loss {:.3f}  accuracy {:4.1f} %  {:.0f} tokens/s", run.epoch + 1, run.loss,
+                        100 * run.accuracy, run.tokens_per_second);
+  }
+  if (run.validation) text += fmt::format("  validation {:.1f} %", 100 * *run.validation);
+  return text;
+}
+
+}  // namespace
+
+data::Dataset load_data(const DataConfig& config) {
+  data::Dataset dataset;
+  {
+    Progress progress("data");
+    dataset = data::load(config, [&](auto done, auto total, const auto& what) { progress.show(done, total, what); });
+  }
+  for (const auto& notice : dataset.notices) warn(notice);
+  return dataset;
+}
+
+experiments::PoolHooks pool_hooks(LiveLines& lines) {
+  experiments::PoolHooks hooks;
+  hooks.progress = [&](const std::vector<experiments::RunProgress>& running, std::size_t waiting) {
+    std::vector<std::string> texts;
+    for (const auto& run : running) texts.push_back(describe(run));
+    if (waiting > 0) texts.push_back(fmt::format("{} more to come", waiting));
+    lines.show(texts);
+  };
+  hooks.say = [&](const std::string& line) { lines.say(line); };
+  hooks.stop = [] { return Interrupt::asked(); };
+  return hooks;
+}
+
+std::optional<nlohmann::ordered_json> run_experiment(const experiments::Protocol& protocol,
+                                                     const std::filesystem::path& folder, const std::string& budget,
+                                                     const std::string& command, int jobs,
+                                                     const MachineOptions& machine) {
+  const auto device = chosen_device(machine);
+  if (machine.threads) at::set_num_threads(*machine.threads);
+  LiveLines lines;
+  return experiments::run_experiment(protocol,
+                                     {folder, budget, command, jobs, device, load_data, pool_hooks(lines), warn});
+}
+
+}  // namespace hkt::cli

@@ -1,0 +1,91 @@
+// The keys of a config's section "data", which depend on its task, and what must hold between them.
+#include <algorithm>
+#include <stdexcept>
+
+#include "data/config_json.h"
+
+namespace hkt {
+namespace {
+
+constexpr std::int64_t largest = std::int64_t{1} << 30;  // of what only memory limits
+constexpr std::int64_t most_samples = 10'000'000;        // that are generated
+
+const std::vector<std::pair<std::string, Task>>& task_names() {
+  static const std::vector<std::pair<std::string, Task>> names = {
+      {"listops", Task::listops}, {"scifar", Task::scifar}, {"imdb", Task::imdb}, {"text", Task::text}};
+  return names;
+}
+
+// The keys that mean something for a task.
+fields::Table<DataConfig> data_table(Task task) {
+  constexpr std::int64_t deepest = 1000, most_arguments = 1000;
+  fields::Table<DataConfig> table = {fields::choice("task", &DataConfig::task, task_names())};
+  const auto add = [&](fields::Field<DataConfig> field) { table.push_back(std::move(field)); };
+  if (task == Task::listops) {
+    add(fields::integer("seed", &DataConfig::seed, 0, largest));
+    add(fields::integer("train_samples", &DataConfig::train_samples, 1, most_samples));
+    add(fields::integer("validation_samples", &DataConfig::validation_samples, 1, most_samples));
+    add(fields::integer("test_samples", &DataConfig::test_samples, 1, most_samples));
+    add(fields::integer("max_depth", &DataConfig::max_depth, 1, deepest));
+    add(fields::integer("max_arguments", &DataConfig::max_arguments, 2, most_arguments));
+    add(fields::integer("min_tokens", &DataConfig::min_tokens, 1, largest));
+    add(fields::integer("max_tokens", &DataConfig::max_tokens, 1, largest));
+    return table;
+  }
+  add(fields::number("validation", &DataConfig::validation, 0, 1));
+  if (task == Task::text) {
+    add(fields::text("train", &DataConfig::train));
+    add(fields::text("test", &DataConfig::test));
+  } else {
+    add(fields::text("source", &DataConfig::source));
+  }
+  return table;
+}
+
+[[noreturn]] void refuse(const std::string& sentence) { throw std::invalid_argument(sentence); }
+
+void read_keys(const fields::Json& json, DataConfig& data) {
+  if (json.is_object() && json.contains("task")) data_table(data.task).front().read(data, "data.task", json["task"]);
+  const auto table = data_table(data.task);
+  const auto in = [](const fields::Table<DataConfig>& keys, const std::string& key) {
+    return std::any_of(keys.begin(), keys.end(), [&](const auto& field) { return field.key == key; });
+  };
+  for (const auto& item : json.items()) {
+    for (const auto& [name, task] : task_names()) {
+      if (in(table, item.key()) || !in(data_table(task), item.key())) continue;
+      refuse("data." + item.key() + " is a key of the task \"" + name + "\", and data.task is " +
+             table.front().write(data).dump() + ".");
+    }
+  }
+  fields::read(table, "data", json, data);
+}
+
+void check_together(const DataConfig& data) {
+  if (data.task == Task::listops && data.min_tokens > data.max_tokens) {
+    refuse("data.min_tokens is " + std::to_string(data.min_tokens) + "; it must be at most data.max_tokens, " +
+           std::to_string(data.max_tokens) + ".");
+  }
+}
+
+}  // namespace
+
+void read_json(const fields::Json& json, DataConfig& data) {
+  read_keys(json, data);
+  check_together(data);
+}
+
+fields::OrderedJson to_json(const DataConfig& data) {
+  const auto table = data_table(data.task);
+  fields::check(table, "data", data);
+  check_together(data);
+  return fields::write(table, data);
+}
+
+std::string data::task_name(Task task) {
+  for (const auto& [name, known] : task_names()) {
+    if (known == task) return name;
+  }
+  throw std::invalid_argument("data.task is none of those that there are.");
+}
+
+}  // namespace hkt

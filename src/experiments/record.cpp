@@ -1,0 +1,139 @@
+// Reading a run directory.
+#include "experiments/record.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <tuple>
+
+#include "files/regular_file.h"
+#include "hkt/config.h"
+#include "hkt/safetensors.h"
+#include "train/config_json.h"
+#include "train/metrics.h"
+
+namespace hkt::experiments {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+std::string summary(const ordered_json& model) {
+  const std::int64_t levels = model["levels"], blocks = model["blocks"], heads = model["heads"];
+  std::string text = levels == 1 ? "standard attention"
+                                 : fmt::format("HKT, {} levels, {} filter of {}", levels,
+                                               model["filter"].get<std::string>(), model["kernel_size"].get<int>());
+  text += fmt::format(", {} positions, {} block{}, width {}, {} head{}", model["positions"].get<std::string>(), blocks,
+                      blocks == 1 ? "" : "s", model["width"].get<int>(), heads, heads == 1 ? "" : "s");
+  if (model["psd"] != "free") text += ", " + model["psd"].get<std::string>() + " kernel";
+  if (model["mask"] != "none") text += ", causal mask";
+  return text;
+}
+
+// The score on the test split, if `hkt eval` has taken it of the present model.
+ordered_json test_score(const train::RunDirectory& run, const train::Warn& warn) {
+  if (!fs::exists(run.predictions()) || !fs::exists(run.model())) return {};
+  try {
+    const auto stored = read_predictions(run);
+    if (stored.split != "test" || stored.model != load_safetensors(run.model()).checksum) return {};
+    const auto correct = stored.logits.argmax(1).eq(stored.labels).sum().item<std::int64_t>();
+    const auto count = stored.labels.size(0);
+    return {{"correct", correct},
+            {"sequences", count},
+            {"accuracy", static_cast<double>(correct) / static_cast<double>(count)},
+            {"predictions", stored.checksum}};
+  } catch (const std::runtime_error& error) {
+    warn(std::string(error.what()) + " It is left out.");
+    return {};
+  }
+}
+
+ordered_json theory_of(const train::RunDirectory& run, const train::Warn& warn) {
+  if (!fs::exists(run.theory())) return {};
+  if (auto theory = read_theory(run)) return *theory;
+  warn(run.theory().string() + " is not what hkt theory writes, and is left out.");
+  return {};
+}
+
+bool is_claim(const ordered_json& claim) {
+  const auto is_text = [&](const char* key) { return claim.contains(key) && claim[key].is_string(); };
+  return claim.is_object() && is_text("claim") && is_text("paper") && is_text("title") && is_text("verdict") &&
+         is_text("sentence");
+}
+
+}  // namespace
+
+ordered_json record_of(const train::RunDirectory& run, const train::Warn& warn) {
+  const auto config = to_json(Config::from_json(read_file(run.config())));
+  auto name = run.folder.filename().string();
+  if (name.empty()) name = run.folder.parent_path().filename().string();
+  ordered_json record = {{"name", name},
+                         {"config", config},
+                         {"summary", summary(config["model"])},
+                         {"parameters", 0},
+                         {"best_validation", nullptr},
+                         {"epochs", ordered_json::array()},
+                         {"probes", ordered_json::array()}};
+  for (const auto& line : train::read_metrics(run.metrics())) {
+    const auto event = line.value("event", "");
+    if (event == "start") record["parameters"] = line.value("parameters", 0);
+    if (event == "epoch") {
+      auto epoch = ordered_json(line);
+      epoch.erase("theory");
+      const double accuracy = line.value("validation_accuracy", 0.0);
+      if (record["best_validation"].is_null() || accuracy > record["best_validation"].get<double>())
+        record["best_validation"] = accuracy;
+      record["epochs"].push_back(std::move(epoch));
+    }
+    if (line.contains("theory"))
+      record["probes"].push_back(
+          {{"epoch", event == "start" ? 0 : line.value("epoch", 0) + 1}, {"theory", line["theory"]}});
+  }
+  record["test"] = test_score(run, warn);
+  record["theory"] = theory_of(run, warn);
+  if (record["theory"].is_object()) record["theory"]["model"]["run"] = name;  // wherever it lay
+  return record;
+}
+
+std::optional<ordered_json> read_theory(const train::RunDirectory& run) {
+  std::error_code error;
+  if (!fs::exists(run.theory(), error)) return {};
+  auto theory = ordered_json::parse(read_file(run.theory()), nullptr, false);
+  const auto holds = [&](const char* key, bool (ordered_json::*kind)() const) {
+    return theory.is_object() && theory.contains(key) && (theory[key].*kind)();
+  };
+  if (!holds("model", &ordered_json::is_object) || !holds("claims", &ordered_json::is_array) ||
+      !holds("blocks", &ordered_json::is_array))
+    return {};
+  const auto checksum = theory["model"].value("checksum", ordered_json(""));
+  const auto& claims = theory["claims"];
+  if (!checksum.is_string() || !std::all_of(claims.begin(), claims.end(), is_claim)) return {};
+  return theory;
+}
+
+StoredPredictions read_predictions(const train::RunDirectory& run) {
+  const auto file = load_safetensors(run.predictions());
+  StoredPredictions stored;
+  for (const auto& [name, tensor] : file.tensors) {
+    if (name == "logits") stored.logits = tensor;
+    if (name == "labels") stored.labels = tensor;
+  }
+  const auto text = [&](const char* key) {
+    const auto found = file.metadata.find(key);
+    return found == file.metadata.end() ? std::string() : found->second;
+  };
+  const auto& [logits, labels] = std::tie(stored.logits, stored.labels);
+  if (!logits.defined() || !labels.defined() || logits.dim() != 2 || logits.numel() == 0 ||
+      !logits.is_floating_point() || labels.scalar_type() != at::kLong || labels.dim() != 1 ||
+      labels.size(0) != logits.size(0)) {
+    throw std::runtime_error(run.predictions().string() + " holds no predictions of hkt eval.");
+  }
+  stored.split = text("split");
+  stored.model = text("model");
+  stored.checksum = file.checksum;
+  return stored;
+}
+
+}  // namespace hkt::experiments

@@ -1,0 +1,113 @@
+// Reading and writing results.json.
+#include "experiments/results.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <stdexcept>
+
+#include "files/json_fields.h"
+#include "files/quote.h"
+#include "files/regular_file.h"
+#include "train/config_json.h"
+
+namespace hkt::experiments {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+// Names of experiments, models and runs become names of folders.
+void check_name(const fs::path& path, const std::string& name) {
+  if (is_plain_name(name)) return;
+  throw std::invalid_argument(path.string() + " has the name " + quote(name) +
+                              "; names of experiments, models and runs become names of folders, and this one cannot.");
+}
+
+// The checks below throw ordered_json::exception where something is missing or of another kind.
+
+void require(bool holds) {
+  if (!holds) throw ordered_json::other_error::create(0, "", nullptr);
+}
+
+void check_number_or_null(const ordered_json& value) { require(value.is_null() || value.is_number()); }
+
+void check_model(const fs::path& path, const ordered_json& model) {
+  check_name(path, model.at("name"));
+  model.at("what").get<std::string>();
+  model.at("parameters").get<std::int64_t>();
+  model.at("test_accuracy").get<std::vector<double>>();
+  model.at("mean").get<double>();
+  model.at("deviation").get<double>();
+  require(!model.at("runs").get<std::vector<std::string>>().empty());
+  for (const char* key : {"step_seconds", "step_ratio"}) check_number_or_null(model.at(key));  // to be taken by --times
+  model.at("level_weights").get<std::vector<std::vector<double>>>();
+  if (model.contains("attention_ratio")) model["attention_ratio"].get<double>();
+}
+
+void check_run(const fs::path& path, const ordered_json& run) {
+  check_name(path, run.at("name"));
+  config_from(run.at("config"));
+  run.at("summary").get<std::string>();
+  run.at("parameters").get<std::int64_t>();
+  check_number_or_null(run.at("best_validation"));
+  require(run.at("epochs").is_array() && (run.at("theory").is_null() || run["theory"].is_object()));
+  for (const auto& epoch : run["epochs"]) {
+    epoch.at("seconds").get<double>();
+    epoch.at("validation_accuracy").get<double>();
+  }
+  if (!run.at("test").is_null()) run["test"].at("accuracy").get<double>();
+}
+
+void check_comparison(const ordered_json& comparison) {
+  comparison.at("model").get<std::string>();
+  comparison.at("with").get<std::string>();
+  comparison.at("gain").get<double>();
+  check_number_or_null(comparison.at("paired_t_test_p"));
+  comparison.at("mcnemar_p").get<std::vector<double>>();
+}
+
+void check_results(const fs::path& path, const ordered_json& results) {
+  require(results.is_object() && results.value("format", ordered_json()) == 1);
+  for (const char* key : {"models", "runs", "comparisons"}) require(results.at(key).is_array());
+  require(!results["models"].empty() && !results["runs"].empty());
+  results.at("where").at("date");
+  check_name(path, results.at("experiment"));
+  results.at("budget").get<std::string>();
+  results.at("seeds").get<std::vector<std::int64_t>>();
+  for (const auto& model : results["models"]) check_model(path, model);
+  for (const auto& run : results["runs"]) check_run(path, run);
+  for (const auto& comparison : results["comparisons"]) check_comparison(comparison);
+}
+
+}  // namespace
+
+ordered_json read_results(const fs::path& path) {
+  ordered_json results;
+  try {
+    results = ordered_json::parse(read_file(path), nullptr, false);
+    check_results(path, results);
+  } catch (const ordered_json::exception&) {
+    throw std::invalid_argument(path.string() + " holds no results of hkt reproduce.");
+  } catch (const std::runtime_error& error) {
+    throw std::invalid_argument(error.what());
+  }
+  return results;
+}
+
+std::string results_text(const ordered_json& results) {
+  std::vector<std::string> lines;
+  for (const auto& [key, value] : results.items()) {
+    std::string text = fields::dump(value);
+    if (value.is_array() && !value.empty() && value.front().is_object()) {
+      std::vector<std::string> items;
+      for (const auto& item : value) items.push_back(fields::dump(item));
+      text = fmt::format("[\n  {}\n]", fmt::join(items, ",\n  "));
+    }
+    lines.push_back(fmt::format("{}: {}", fields::dump(ordered_json(key)), text));
+  }
+  return fmt::format("{{\n{}\n}}\n", fmt::join(lines, ",\n"));
+}
+
+}  // namespace hkt::experiments

@@ -1,0 +1,66 @@
+// What is done of a run, by the files in its folder.
+#include "experiments/run.h"
+
+#include <stdexcept>
+
+#include "experiments/record.h"
+#include "files/regular_file.h"
+#include "files/safetensors.h"
+#include "train/metrics.h"
+
+namespace hkt::experiments {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string last_event(const Run& run) {
+  const auto lines = train::read_metrics(run.directory().metrics());
+  return lines.empty() ? "" : lines.back().value("event", "");
+}
+
+}  // namespace
+
+bool Run::trained() const { return last_event(*this) == "end"; }
+
+bool Run::diverged() const { return !scores && last_event(*this) == "diverged"; }
+
+// Of another split or an earlier epoch, or damaged: it is scored again.
+bool Run::scored() const {
+  if (!trained() || !fs::exists(directory().predictions())) return false;
+  try {
+    const auto metadata = safetensors::read(directory().predictions()).metadata;
+    return metadata.at("split") == "test" && metadata.at("model") == safetensors::read(directory().model()).checksum;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// Of the present model.
+bool Run::examined() const {
+  const auto theory = read_theory(directory());
+  return theory && (*theory)["model"].value("checksum", "") == safetensors::read(directory().model()).checksum;
+}
+
+double Run::best_validation() const {
+  return train::read_metrics(directory().metrics()).back().value("best_validation_accuracy", 0.0);
+}
+
+Run::Stage Run::next() const {
+  if (diverged()) return Stage::done;
+  if (!trained()) return Stage::train;
+  if (scores && !scored()) return Stage::eval;
+  return examines && !examined() ? Stage::theory : Stage::done;
+}
+
+void check_config(const Run& run) {
+  if (!run.directory().holds_run()) return;
+  auto found = Config::from_json(read_file(run.directory().config()));
+  found.train.threads = run.config.train.threads;  // another machine makes no other experiment
+  found.train.device = run.config.train.device;
+  if (found != run.config) {
+    throw std::invalid_argument(run.folder.string() +
+                                " holds a run with another config; remove it, or name another folder with --out.");
+  }
+}
+
+}  // namespace hkt::experiments

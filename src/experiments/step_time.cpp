@@ -1,0 +1,86 @@
+// Timing training steps interleaved, so that a noisy machine disturbs all models alike.
+#include "experiments/step_time.h"
+
+#include <torch/cuda.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "data/batches.h"
+#include "train/learner.h"
+
+namespace hkt::experiments {
+namespace {
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// On a GPU the mean of several in a row: one alone is over before the clocks have settled.
+double seconds_of(at::Device device, const std::function<void()>& work) {
+  const int repeats = device.is_cuda() ? 8 : 1;
+  using Clock = std::chrono::steady_clock;
+  const auto wait = [&] {
+    if (device.is_cuda()) torch::cuda::synchronize(device.index());
+  };
+  wait();
+  const auto begin = Clock::now();
+  for (int i = 0; i < repeats; ++i) work();
+  wait();
+  return std::chrono::duration<double>(Clock::now() - begin).count() / repeats;
+}
+
+struct Timings {
+  std::vector<double> step, attention;
+};
+
+double median_ratio(const std::vector<double>& own, const std::vector<double>& first) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < own.size(); ++i) ratios.push_back(own[i] / first[i]);
+  return median(ratios);
+}
+
+}  // namespace
+
+std::vector<StepTime> step_times(const std::vector<Config>& configs, const data::Split& split, at::Device device,
+                                 int batches) {
+  const auto& first = configs.front();
+  const auto shape = train::batch_shape(first);
+  const auto order = data::training_order(split, shape, 0, 0);
+  std::vector<std::unique_ptr<train::Learner>> learners;
+  for (const auto& config : configs) learners.push_back(std::make_unique<train::Learner>(config, device));
+  std::vector<Timings> timings(configs.size());
+  constexpr int warm_up = 2;
+  for (int i = -warm_up; i < batches; ++i) {
+    const auto& sequences = order[static_cast<std::size_t>(i + warm_up) % order.size()];
+    const auto batch = data::make_batch(split, sequences, shape);
+    // The order is rotated with each batch: whoever comes first finds the device cold.
+    for (std::size_t place = 0; place < configs.size(); ++place) {
+      const auto model = (place + static_cast<std::size_t>(i + warm_up)) % configs.size();
+      auto& learner = *learners[model];
+      // On a GPU the second step of a shape is captured as a graph: what training spends its time with comes after.
+      for (int before = 0; before < (device.is_cuda() ? 2 : 0); ++before) learner.step(batch, 0);
+      const double step = seconds_of(device, [&] { learner.step(batch, 0); });
+      const double attention = seconds_of(device, learner.attention_step(batch));
+      if (i < 0) continue;
+      timings[model].step.push_back(step);
+      timings[model].attention.push_back(attention);
+    }
+  }
+  // Batches differ in length, and two medians may be those of different batches: seconds follow from the ratio.
+  const auto& base = timings.front();
+  const double step = median(base.step), attention = median(base.attention);
+  std::vector<StepTime> result;
+  for (const auto& own : timings) {
+    const double ratio = median_ratio(own.step, base.step);
+    const double attention_ratio = median_ratio(own.attention, base.attention);
+    result.push_back({ratio, step * ratio, attention_ratio, attention * attention_ratio});
+  }
+  return result;
+}
+
+}  // namespace hkt::experiments

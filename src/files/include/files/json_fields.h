@@ -1,0 +1,143 @@
+// A section of a JSON config as a table of fields: each knows its key, how to read a checked value and how to write it.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace hkt::fields {
+
+using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;  // for writing, in the order of the table
+
+// Parses a whole text and refuses keys that stand twice in one object; `what` names the text in errors.
+Json parse(std::string_view text, const std::string& what);
+
+// JSON as text, whatever bytes its strings hold: names of folders need not be UTF-8.
+std::string dump(const OrderedJson& json, int indent = -1);
+
+// The known name that takes the fewest edits to reach from `name`.
+std::string nearest(const std::string& name, const std::vector<std::string>& known);
+
+// Throw std::invalid_argument in one sentence, so that all errors of a section read alike.
+[[noreturn]] void refuse_value(const std::string& key, const Json& value, const std::string& allowed);
+[[noreturn]] void refuse_key(const std::string& where, const std::string& key, const std::vector<std::string>& known);
+
+std::int64_t read_integer(const std::string& key, const Json& value, std::int64_t low, std::int64_t high);
+std::string quoted_list(const std::vector<std::string>& names);
+
+template <typename Section>
+struct Field {
+  std::string key;
+  std::function<void(Section&, const std::string& path, const Json&)> read;
+  std::function<Json(const Section&)> write;
+};
+
+template <typename Section>
+Field<Section> integer(const std::string& key, std::int64_t Section::* member, std::int64_t low, std::int64_t high) {
+  return {key,
+          [=](Section& section, const std::string& path, const Json& value) {
+            section.*member = read_integer(path, value, low, high);
+          },
+          [=](const Section& section) { return Json(section.*member); }};
+}
+
+// A number in [low, high).
+template <typename Section>
+Field<Section> number(const std::string& key, double Section::* member, double low, double high) {
+  return {key,
+          [=](Section& section, const std::string& path, const Json& value) {
+            const double read = value.is_number() ? value.template get<double>() : NAN;
+            if (!(read >= low && read < high)) {
+              refuse_value(path, value, "a number from " + Json(low).dump() + " to below " + Json(high).dump());
+            }
+            section.*member = read;
+          },
+          [=](const Section& section) { return Json(section.*member); }};
+}
+
+template <typename Section>
+Field<Section> text(const std::string& key, std::string Section::* member) {
+  return {key,
+          [=](Section& section, const std::string& path, const Json& value) {
+            if (!value.is_string()) refuse_value(path, value, "a string");
+            section.*member = value;
+          },
+          [=](const Section& section) { return Json(section.*member); }};
+}
+
+template <typename Section>
+Field<Section> truth(const std::string& key, bool Section::* member) {
+  return {key,
+          [=](Section& section, const std::string& path, const Json& value) {
+            if (!value.is_boolean()) refuse_value(path, value, "true or false");
+            section.*member = value;
+          },
+          [=](const Section& section) { return Json(section.*member); }};
+}
+
+template <typename Section, typename Enum>
+Field<Section> choice(const std::string& key, Enum Section::* member,
+                      const std::vector<std::pair<std::string, Enum>>& names) {
+  return {key,
+          [=](Section& section, const std::string& path, const Json& value) {
+            std::vector<std::string> known;
+            for (const auto& [name, meaning] : names) {
+              if (value == name) {
+                section.*member = meaning;
+                return;
+              }
+              known.push_back(name);
+            }
+            std::string allowed = "one of " + quoted_list(known);
+            if (value.is_string()) allowed += " (nearest: \"" + nearest(value, known) + "\")";
+            refuse_value(path, value, allowed);
+          },
+          [=](const Section& section) {
+            for (const auto& [name, meaning] : names) {
+              if (section.*member == meaning) return Json(name);
+            }
+            throw std::invalid_argument("the config holds a value that none of its names stands for.");
+          }};
+}
+
+template <typename Section>
+using Table = std::vector<Field<Section>>;
+
+// Sets the fields that `json` has and leaves the others alone.
+template <typename Section>
+void read(const Table<Section>& table, const std::string& name, const Json& json, Section& section) {
+  if (!json.is_object()) refuse_value(name, json, "an object");
+  for (const auto& [key, value] : json.items()) {
+    const Field<Section>* found = nullptr;
+    std::vector<std::string> known;
+    for (const auto& field : table) {
+      if (field.key == key) found = &field;
+      known.push_back(field.key);
+    }
+    if (found == nullptr) refuse_key(name, key, known);
+    found->read(section, name + "." + key, value);
+  }
+}
+
+template <typename Section>
+OrderedJson write(const Table<Section>& table, const Section& section) {
+  auto json = OrderedJson::object();
+  for (const auto& field : table) json[field.key] = field.write(section);
+  return json;
+}
+
+// A section that was filled in by code rather than read: the same checks, by writing and reading it again.
+template <typename Section>
+void check(const Table<Section>& table, const std::string& name, const Section& section) {
+  Section copy;
+  read(table, name, Json(write(table, section)), copy);
+}
+
+}  // namespace hkt::fields

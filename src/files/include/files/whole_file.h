@@ -1,0 +1,35 @@
+// A file that is written whole or not at all: under a temporary name beside its place, flushed, then renamed.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+
+namespace hkt {
+
+// Errors are std::runtime_error. Without commit() the destructor leaves no trace.
+class WholeFile {
+ public:
+  explicit WholeFile(std::filesystem::path path);
+  ~WholeFile();
+  WholeFile(const WholeFile&) = delete;
+  WholeFile& operator=(const WholeFile&) = delete;
+
+  void write(const void* data, std::size_t size);
+  void commit();
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const;
+
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  int file_ = -1;
+};
+
+// Removes what killed writers left in a folder. For whoever knows that nobody is writing there.
+void remove_partial_files(const std::filesystem::path& folder);
+
+// A text as a whole file.
+void write_file(const std::filesystem::path& path, const std::string& text);
+
+}  // namespace hkt

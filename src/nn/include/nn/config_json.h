@@ -1,0 +1,14 @@
+// A config's section "model" as JSON, for files and flags; inside, the struct travels.
+#pragma once
+
+#include "files/json_fields.h"
+#include "hkt/model_config.h"
+
+namespace hkt {
+
+// Sets what is there and leaves the rest as it is. Throws std::invalid_argument, in one sentence, for anything unknown, of
+// the wrong type or out of range, and where two values contradict each other. to_json checks in the same way.
+void read_json(const fields::Json& json, ModelConfig& model);
+fields::OrderedJson to_json(const ModelConfig& model);
+
+}  // namespace hkt

@@ -1,0 +1,34 @@
+// Capturing and replaying with torch's CUDA graphs.
+#include "graphed_step_cuda.h"
+
+#include <ATen/cuda/CUDAContextLight.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+
+namespace hkt::train {
+namespace {
+
+// One for all: torch gives memory that was freed on a stream to that stream alone.
+c10::cuda::CUDAStream capture_stream() {
+  static const auto stream = c10::cuda::getStreamFromPool();
+  return stream;
+}
+
+}  // namespace
+
+GraphedStep::GraphedStep(const std::function<void()>& work, GraphedStep* share_memory_with) {
+  const auto memory = share_memory_with ? share_memory_with->graph_.pool() : at::cuda::MempoolId_t{0, 0};
+  c10::cuda::device_synchronize();
+  // cuBLAS keeps a workspace for each stream: the graph's must lie in its own memory, and not be used after it.
+  at::cuda::clearCublasWorkspaces();
+  {
+    const c10::cuda::CUDAStreamGuard guard(capture_stream());
+    // Other threads may go on: one of them prepares batches.
+    graph_.capture_begin(memory, cudaStreamCaptureModeThreadLocal);
+    work();
+    graph_.capture_end();
+  }
+  at::cuda::clearCublasWorkspaces();
+}
+
+}  // namespace hkt::train
