@@ -132,8 +132,8 @@ TEST(Downsample, LowPrecisionIsAsGoodAsAProductInIt) {
                  weight = make_weight({2, 21, 16, 3, dense}, type) / 4;
       const auto y = hkt::downsample(x, weight);
       EXPECT_EQ(y.scalar_type(), type);
-      expect_close(y.to(at::kDouble), hkt::reference::downsample(x.to(at::kDouble), weight.to(at::kDouble)),
-                   tolerance, c10::toString(type));
+      expect_close(y.to(at::kDouble), hkt::reference::downsample(x.to(at::kDouble), weight.to(at::kDouble)), tolerance,
+                   c10::toString(type));
     }
   }
 }
@@ -162,8 +162,7 @@ TEST(Downsample, SecondDerivativeIsRefused) {
   const auto x = at::randn({1, 4, 2}).requires_grad_(), weight = at::randn({2, 2, 2}).requires_grad_();
   const auto y = hkt::downsample(x, weight);
   const auto grads = torch::autograd::grad({y}, {x}, {at::ones_like(y).requires_grad_()}, true, true);
-  expect_within("second derivative is not implemented",
-                message_of<c10::Error>([&] { grads[0].sum().backward(); }));
+  expect_within("second derivative is not implemented", message_of<c10::Error>([&] { grads[0].sum().backward(); }));
 }
 
 TEST(Downsample, BadInputsAreNamed) {
@@ -182,9 +181,8 @@ TEST(Downsample, BadInputsAreNamed) {
     for (const auto& [bad_x, bad_weight, expected] : bad)
       expect_within(expected, message_of<c10::Error>([&x = bad_x, &w = bad_weight] { hkt::downsample(x, w); }));
   }
-  expect_within("weight is on meta", message_of<c10::Error>([&] {
-                  hkt::downsample(at::zeros({2, 4, 3}), at::zeros({2, 3, 3}, meta));
-                }));
+  expect_within("weight is on meta",
+                message_of<c10::Error>([&] { hkt::downsample(at::zeros({2, 4, 3}), at::zeros({2, 3, 3}, meta)); }));
 }
 
 }  // namespace

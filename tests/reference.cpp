@@ -115,7 +115,7 @@ TEST(Reference, OneLevelAndOneHotWeightsAreStandardAttention) {
     one_hot.select(1, 0).fill_(1);
     const auto expected = at::scaled_dot_product_attention(three.q[0], three.k[0], three.v, {}, 0, causal);
     expect_same(std::get<0>(hkt::reference::attention(three.q, three.k, three.v, one_hot, causal)), expected,
-                 "λ_0 = 1");
+                "λ_0 = 1");
   }
 }
 
