@@ -15,7 +15,7 @@ help:
 	@echo 'make demo       build the program, train standard attention and HKT side by side on ListOps, compare and examine them'
 	@echo 'make report     write report.html, the page about the experiments of results/'
 	@echo 'make build      set up this machine, then build the library, the operators and the program'
-	@echo 'make test       build, then run all tests'
+	@echo 'make test       build, then run all tests and hold the published ratios against results/limits.json'
 	@echo 'make bench      build, then measure operators and training steps; results go to results/'
 	@echo 'make sanitize   run tests under the address and undefined behaviour sanitizers'
 	@echo 'make fuzz       fuzz readers and whole commands with libFuzzer, each for SECONDS (default: 60)'
@@ -61,6 +61,7 @@ test sanitize: export OMP_WAIT_POLICY = passive
 test: build-all
 	ctest --preset $(preset)
 	HKT_BUILD=build $(python) -m pytest -q tests/python
+	scripts/check-limits
 
 bench: build-all
 	build/hkt_bench --out results/bench-cpu

@@ -1,70 +1,13 @@
 // hkt::attention beside standard attention and the ways to write HKT in plain PyTorch.
 #include <ATen/ATen.h>
-#include <torch/autograd.h>
 
+#include "attention_forms.h"
 #include "harness.h"
-#include "hkt/ops.h"
-#include "hkt/reference.h"
 
 namespace hkt::bench {
 namespace {
 
 constexpr int64_t longest_materialised = 1024;
-
-struct Shape {
-  int64_t batch, heads, length, width;
-  int64_t levels = 3;
-};
-
-std::string text(const Shape& s) {
-  return std::to_string(s.batch) + ", " + std::to_string(s.heads) + ", " + std::to_string(s.length) + ", " +
-         std::to_string(s.width);
-}
-
-// Inputs as a model has them: [B, T, H, D] in memory.
-struct Inputs {
-  std::vector<at::Tensor> q, k, all;
-  at::Tensor v, weights, direction;
-
-  Inputs(const Shape& s, at::ScalarType type) {
-    const auto rows = [&](int64_t count) {
-      return at::randn({s.batch, count, s.heads, s.width}).to(type).transpose(1, 2).requires_grad_();
-    };
-    for (int64_t level = 0; level < s.levels; ++level) {
-      const int64_t count = (s.length + (int64_t{1} << level) - 1) >> level;
-      q.push_back(rows(count));
-      k.push_back(rows(count));
-    }
-    v = rows(s.length);
-    weights = at::softmax(at::randn({s.heads, s.levels}), 1).requires_grad_();
-    direction = at::randn({s.batch, s.length, s.heads, s.width}).to(type).transpose(1, 2);
-    all = q;
-    all.insert(all.end(), k.begin(), k.end());
-    all.push_back(v);
-    all.push_back(weights);
-  }
-};
-
-using Forward = std::function<at::Tensor()>;
-
-Candidate forward_only(const std::string& name, const Forward& forward) {
-  return {name, [forward] {
-            const at::NoGradGuard no_grad;
-            forward();
-          }};
-}
-Candidate with_backward(const std::string& name, const Forward& forward, const std::vector<at::Tensor>& inputs,
-                        const at::Tensor& direction) {
-  return {name, [=] { torch::autograd::grad({forward()}, inputs, {direction}); }};
-}
-
-// Multiply-adds of the products, two operations each: scores at every level, values, and the four of backward.
-double operations(const Shape& s, bool causal, bool backward) {
-  double scores = 0;
-  for (int64_t level = 0; level < s.levels; ++level) scores += std::pow(0.25, level);
-  const double products = backward ? 4 * scores + 3 : scores + 1;
-  return 2.0 * static_cast<double>(s.batch * s.heads * s.length * s.length * s.width) * products * (causal ? 0.5 : 1);
-}
 
 struct Comparison {
   Inputs inputs, half_inputs;
@@ -73,48 +16,24 @@ struct Comparison {
   // The plain forms of HKT are timed where asked for, the materialised one up to a length at which it is not a matter of
   // how fast the system hands out memory.
   Comparison(const Shape& s, bool causal, bool backward, bool plain_forms)
-      : inputs(s, at::kFloat), half_inputs(s, at::kBFloat16) {
+      : inputs(s, at::kFloat, at::kCPU), half_inputs(s, at::kBFloat16, at::kCPU) {
     const auto add = [&](const std::string& name, const Forward& forward, const std::vector<at::Tensor>& wanted,
                          const at::Tensor& direction) {
-      candidates.push_back(backward ? with_backward(name, forward, wanted, direction) : forward_only(name, forward));
+      candidates.push_back(candidate(name, backward, forward, wanted, direction));
     };
     const Inputs& in = inputs;
     const Inputs& half = half_inputs;
     add(
         "standard", [&in, causal] { return at::scaled_dot_product_attention(in.q[0], in.k[0], in.v, {}, 0, causal); },
         {in.q[0], in.k[0], in.v}, in.direction);
-    add(
-        "hkt", [&in, causal] { return std::get<0>(hkt::attention(in.q, in.k, in.v, in.weights, causal)); }, in.all,
-        in.direction);
-    add(
-        "bf16", [&half, causal] { return std::get<0>(hkt::attention(half.q, half.k, half.v, half.weights, causal)); },
-        half.all, half.direction);
+    add("hkt", [&in, causal] { return ours(in, causal); }, in.all, in.direction);
+    add("bf16", [&half, causal] { return ours(half, causal); }, half.all, half.direction);
     if (!plain_forms) return;
-    add("concatenated", [&in, causal, s] { return concatenated(in, s, causal); }, in.all, in.direction);
+    add("concatenated", [&in, causal] { return concatenated(in, causal); }, in.all, in.direction);
     if (s.length > longest_materialised) return;
-    add(
-        "materialised",
-        [&in, causal] { return std::get<0>(reference::attention(in.q, in.k, in.v, in.weights, causal)); }, in.all,
-        in.direction);
+    add("materialised", [&in, causal] { return materialised(in, causal); }, in.all, in.direction);
   }
   Comparison(const Comparison&) = delete;
-
- private:
-  // Through SDPA, which wants values as wide as the features for its fast path.
-  static at::Tensor concatenated(const Inputs& in, const Shape& s, bool causal) {
-    std::vector<at::Tensor> q, k;
-    for (int64_t level = 0; level < s.levels; ++level) {
-      const auto spread = [&](const at::Tensor& rows) {
-        return level == 0 ? rows : rows.repeat_interleave(int64_t{1} << level, 2).narrow(2, 0, s.length);
-      };
-      q.push_back(spread(in.q[level] * in.weights.select(1, level).view({1, s.heads, 1, 1})));
-      k.push_back(spread(in.k[level]));
-    }
-    const auto values = at::constant_pad_nd(in.v, {0, s.width * (s.levels - 1)});
-    return at::scaled_dot_product_attention(at::cat(q, 3), at::cat(k, 3), values, {}, 0, causal,
-                                            1 / std::sqrt(static_cast<double>(s.width)))
-        .narrow(3, 0, s.width);
-  }
 };
 
 int rounds_for(const Shape& s, bool quick) {

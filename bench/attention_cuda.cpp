@@ -2,100 +2,21 @@
 // write HKT in plain PyTorch.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
-#include <torch/autograd.h>
 #include <torch/cuda.h>
 
-#include <cmath>
-
+#include "attention_forms.h"
 #include "harness.h"
-#include "hkt/ops.h"
-#include "hkt/reference.h"
 
 namespace hkt::bench {
 namespace {
 
-struct Shape {
-  int64_t batch, heads, length, width;
-  int64_t levels = 3;
-};
-
-std::string text(const Shape& s) {
-  return std::to_string(s.batch) + ", " + std::to_string(s.heads) + ", " + std::to_string(s.length) + ", " +
-         std::to_string(s.width);
-}
-
 void wait() { torch::cuda::synchronize(); }
-
-struct Inputs {
-  std::vector<at::Tensor> q, k, all;
-  at::Tensor v, weights, direction;
-
-  Inputs(const Shape& s, at::ScalarType type) {
-    const auto options = at::TensorOptions(type).device(at::kCUDA);
-    const auto rows = [&](int64_t count) {
-      return at::randn({s.batch, count, s.heads, s.width}, options).transpose(1, 2).requires_grad_();
-    };
-    for (int64_t level = 0; level < s.levels; ++level) {
-      q.push_back(rows((s.length + (int64_t{1} << level) - 1) >> level));
-      k.push_back(rows(q.back().size(2)));
-    }
-    v = rows(s.length);
-    weights = at::softmax(at::randn({s.heads, s.levels}, options.dtype(at::kFloat)), 1).detach().requires_grad_();
-    direction = rows(s.length).detach();
-    all = q;
-    all.insert(all.end(), k.begin(), k.end());
-    all.push_back(v);
-    all.push_back(weights);
-  }
-};
-
-using Forward = std::function<at::Tensor()>;
-
-Candidate candidate(const std::string& name, bool backward, const Forward& forward,
-                    const std::vector<at::Tensor>& wanted, const at::Tensor& direction) {
-  if (backward) return {name, [=] { torch::autograd::grad({forward()}, wanted, {direction}); }};
-  return {name, [=] {
-            const at::NoGradGuard no_grad;
-            forward();
-          }};
-}
 
 at::Tensor cudnn(const Inputs& in, bool causal) {
   return std::get<0>(at::_scaled_dot_product_cudnn_attention(in.q[0], in.k[0], in.v, {}, true, 0, causal));
 }
 at::Tensor flash(const Inputs& in, bool causal) {
   return std::get<0>(at::_scaled_dot_product_flash_attention(in.q[0], in.k[0], in.v, 0, causal));
-}
-at::Tensor ours(const Inputs& in, bool causal) {
-  return std::get<0>(hkt::attention(in.q, in.k, in.v, in.weights, causal));
-}
-at::Tensor concatenated(const Inputs& in, bool causal) {
-  std::vector<at::Tensor> q, k;
-  for (size_t level = 0; level < in.q.size(); ++level) {
-    const auto spread = [&](const at::Tensor& rows) {
-      return level == 0 ? rows : rows.repeat_interleave(int64_t{1} << level, 2).narrow(2, 0, in.v.size(2));
-    };
-    const auto weight = in.weights.select(1, static_cast<int64_t>(level)).view({1, -1, 1, 1});
-    q.push_back(spread((in.q[level] * weight).to(in.v.scalar_type())));
-    k.push_back(spread(in.k[level]));
-  }
-  const auto width = in.v.size(3);
-  const auto values = at::constant_pad_nd(in.v, {0, width * static_cast<int64_t>(in.q.size() - 1)});
-  return at::scaled_dot_product_attention(at::cat(q, 3), at::cat(k, 3), values, {}, 0, causal,
-                                          1 / std::sqrt(static_cast<double>(width)))
-      .narrow(3, 0, width);
-}
-at::Tensor materialised(const Inputs& in, bool causal) {
-  return std::get<0>(reference::attention(in.q, in.k, in.v, in.weights, causal));
-}
-
-// Multiply-adds that the definition asks for, two operations each.
-double operations(const Shape& s, bool causal, bool backward) {
-  double scores = 0;
-  for (int64_t level = 0; level < s.levels; ++level) scores += std::pow(0.25, level);
-  const double products = backward ? 4 * scores + 3 : scores + 1;
-  return 2.0 * static_cast<double>(s.batch * s.heads) * std::pow(static_cast<double>(s.length), 2) *
-         static_cast<double>(s.width) * products * (causal ? 0.5 : 1);
 }
 
 std::string ratio(const Timings& t, const std::string& name, const std::string& to) {
@@ -117,7 +38,8 @@ Table cuda_attention_shapes(bool quick) {
       for (const bool causal : {false, true})
         for (const bool backward : {false, true}) {
           const Shape s{std::max<int64_t>(1, 16384 / length), 16, length, width};
-          const Inputs in(s, at::kBFloat16), one({s.batch, s.heads, s.length, s.width, 1}, at::kBFloat16);
+          const Inputs in(s, at::kBFloat16, at::kCUDA);
+          const Inputs one({s.batch, s.heads, s.length, s.width, 1}, at::kBFloat16, at::kCUDA);
           const std::vector<at::Tensor> standard = {in.q[0], in.k[0], in.v};
           std::vector<Candidate> candidates = {
               candidate(
@@ -149,7 +71,7 @@ Table cuda_attention_levels(bool quick) {
   for (const int64_t width : {64, 128})
     for (int64_t count = 1; count <= (quick ? 4 : 8); ++count) {
       const Shape s{4, 16, 4096, width, count};
-      const Inputs in(s, at::kBFloat16);
+      const Inputs in(s, at::kBFloat16, at::kCUDA);
       std::vector<std::string> cells = {
           std::to_string(count), std::to_string(width),
           number(operations(s, true, false) / operations({4, 16, 4096, width, 1}, true, false), 3)};
@@ -182,7 +104,7 @@ Table cuda_attention_float32(bool quick) {
     for (const bool causal : {false, true})
       for (const bool backward : {false, true}) {
         const Shape s{4, 8, 2048, width};
-        const Inputs in(s, at::kFloat);
+        const Inputs in(s, at::kFloat, at::kCUDA);
         const Timings t({candidate(
                              "hkt", backward, [&] { return ours(in, causal); }, in.all, in.direction),
                          candidate(
@@ -204,7 +126,7 @@ Table cuda_attention_long(bool quick) {
       {"T", "forward ms", "forward+backward ms", "inputs GiB", "forward GiB", "forward+backward GiB"});
   for (const int64_t length : {16384, 131072}) {
     if (quick && length > 16384) break;
-    const Inputs in({1, 16, length, 128}, at::kBFloat16);
+    const Inputs in({1, 16, length, 128}, at::kBFloat16, at::kCUDA);
     const auto gibibytes = [](int64_t bytes) { return number(static_cast<double>(bytes) / (1 << 30), 2); };
     int64_t inputs = 0;
     for (const auto& tensor : in.all) inputs += static_cast<int64_t>(tensor.nbytes());

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "attention_cases.h"
+#include "compare.h"
 #include "hkt/ops.h"
 #include "hkt/reference.h"
 

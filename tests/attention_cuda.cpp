@@ -13,6 +13,7 @@
 #include <functional>
 
 #include "attention_cases.h"
+#include "compare.h"
 #include "hkt/ops.h"
 #include "hkt/reference.h"
 

@@ -1,40 +1,14 @@
 // Memory of hkt::attention: linear in the length, and no copy of inputs that can be read as they lie.
 #include <ATen/ATen.h>
-#include <c10/core/CPUAllocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
 
-#include <algorithm>
-
 #include "attention_cases.h"
 #include "hkt/ops.h"
+#include "memory_meter.h"
 
 namespace hkt::testing {
 namespace {
-
-// Hears of every allocation that torch makes on this thread.
-class MemoryMeter : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override {
-    now_ += size;
-    peak_ = std::max(peak_, now_);
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-  int64_t peak() const { return peak_; }
-
- private:
-  int64_t now_ = 0;
-  int64_t peak_ = 0;
-};
-
-template <class Work>
-int64_t peak_bytes(Work work) {
-  const auto meter = std::make_shared<MemoryMeter>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
-  work();
-  return meter->peak();
-}
 
 int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   int64_t bytes = 0;

@@ -8,10 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "compare.h"
+#include "errors.h"
 #include "hkt/ops.h"
 #include "hkt/reference.h"
 
 namespace {
+
+using hkt::testing::expect_close;
 
 struct Case {
   int64_t batch, length, width, taps;
@@ -41,32 +45,16 @@ at::Tensor make_weight(const Case& c, at::ScalarType type = at::kDouble) {
   return c.dense ? at::randn({c.taps, c.width, c.width}, options) : at::randn({c.taps, c.width}, options);
 }
 
-void expect_close(const at::Tensor& a, const at::Tensor& b, const std::string& what, double tolerance = 1e-11) {
-  ASSERT_EQ(a.sizes(), b.sizes()) << what;
-  EXPECT_TRUE(at::allclose(a, b, tolerance, tolerance))
-      << what << ": differs by " << (a - b).abs().max().item<double>();
-}
-
 void compare(const at::Tensor& x, const at::Tensor& weight, const std::string& what) {
   const auto leaf_x = x.detach().requires_grad_(), leaf_weight = weight.detach().requires_grad_();
   const auto y = hkt::downsample(leaf_x, leaf_weight);
   const auto expected = hkt::reference::downsample(leaf_x, leaf_weight);
-  expect_close(y, expected, what);
+  expect_close(y, expected, 1e-11, what);
   const auto direction = at::randn_like(y);
   const auto grads = torch::autograd::grad({y}, {leaf_x, leaf_weight}, {direction});
   const auto expected_grads = torch::autograd::grad({expected}, {leaf_x, leaf_weight}, {direction});
-  expect_close(grads[0], expected_grads[0], what + ", gradient of x");
-  expect_close(grads[1], expected_grads[1], what + ", gradient of weight");
-}
-
-template <typename Call>
-std::string error_of(Call call) {
-  try {
-    call();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "";
+  expect_close(grads[0], expected_grads[0], 1e-11, what + ", gradient of x");
+  expect_close(grads[1], expected_grads[1], 1e-11, what + ", gradient of weight");
 }
 
 TEST(Downsample, EqualsTheReference) {
@@ -144,8 +132,8 @@ TEST(Downsample, LowPrecisionIsAsGoodAsAProductInIt) {
                  weight = make_weight({2, 21, 16, 3, dense}, type) / 4;
       const auto y = hkt::downsample(x, weight);
       EXPECT_EQ(y.scalar_type(), type);
-      expect_close(y.to(at::kDouble), hkt::reference::downsample(x.to(at::kDouble), weight.to(at::kDouble)),
-                   c10::toString(type), tolerance);
+      expect_close(y.to(at::kDouble), hkt::reference::downsample(x.to(at::kDouble), weight.to(at::kDouble)), tolerance,
+                   c10::toString(type));
     }
   }
 }
@@ -174,8 +162,7 @@ TEST(Downsample, SecondDerivativeIsRefused) {
   const auto x = at::randn({1, 4, 2}).requires_grad_(), weight = at::randn({2, 2, 2}).requires_grad_();
   const auto y = hkt::downsample(x, weight);
   const auto grads = torch::autograd::grad({y}, {x}, {at::ones_like(y).requires_grad_()}, true, true);
-  const auto message = error_of([&] { grads[0].sum().backward(); });
-  EXPECT_NE(message.find("second derivative is not implemented"), std::string::npos) << message;
+  expect_within("second derivative is not implemented", message_of<c10::Error>([&] { grads[0].sum().backward(); }));
 }
 
 TEST(Downsample, BadInputsAreNamed) {
@@ -191,13 +178,11 @@ TEST(Downsample, BadInputsAreNamed) {
         {x, at::zeros({2, 3, 4}, options), "weight is [2, 3, 4], must be [taps, 3, 3]"},
         {x, at::zeros({2, 4}, options), "weight is [2, 4]"},
     };
-    for (const auto& [bad_x, bad_weight, expected] : bad) {
-      const auto message = error_of([&] { hkt::downsample(bad_x, bad_weight); });
-      EXPECT_NE(message.find(expected), std::string::npos) << "got: " << message << "\nexpected: " << expected;
-    }
+    for (const auto& [bad_x, bad_weight, expected] : bad)
+      expect_within(expected, message_of<c10::Error>([&x = bad_x, &w = bad_weight] { hkt::downsample(x, w); }));
   }
-  const auto message = error_of([&] { hkt::downsample(at::zeros({2, 4, 3}), at::zeros({2, 3, 3}, meta)); });
-  EXPECT_NE(message.find("weight is on meta"), std::string::npos) << message;
+  expect_within("weight is on meta",
+                message_of<c10::Error>([&] { hkt::downsample(at::zeros({2, 4, 3}), at::zeros({2, 3, 3}, meta)); }));
 }
 
 }  // namespace

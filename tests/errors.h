@@ -1,16 +1,23 @@
 // What an error says, and whether it says what it should.
 #pragma once
 
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include <string>
+#include <type_traits>
 
+// Torch's own errors without the backtrace, which names whatever was called.
 template <typename Error, typename Work>
 std::string message_of(const Work& work) {
   try {
     work();
   } catch (const Error& error) {
-    return error.what();
+    if constexpr (std::is_base_of_v<c10::Error, Error>) {
+      return error.what_without_backtrace();
+    } else {
+      return error.what();
+    }
   }
   return "no error";
 }

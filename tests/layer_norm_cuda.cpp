@@ -10,7 +10,11 @@
 #include <torch/cuda.h>
 #include <torch/nn/modules/normalization.h>
 
-#include "attention_cases.h"
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "compare.h"
 #include "nn/layer_norm.h"
 
 namespace hkt::testing {

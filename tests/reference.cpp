@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "compare.h"
+
 namespace {
 
 struct Case {
@@ -45,9 +47,9 @@ Inputs make_inputs(const Case& c) {
   return inputs;
 }
 
-void expect_close(const at::Tensor& a, const at::Tensor& b, const std::string& what) {
-  ASSERT_EQ(a.sizes(), b.sizes()) << what;
-  EXPECT_TRUE(at::allclose(a, b, 1e-10, 1e-12)) << what << ": differs by " << (a - b).abs().max().item<double>();
+// Both sides are float64.
+void expect_same(const at::Tensor& a, const at::Tensor& b, const std::string& what) {
+  hkt::testing::expect_close(a, b, 1e-12, what);
 }
 
 const std::vector<Case> cases = {
@@ -73,15 +75,15 @@ TEST(Reference, OraclesAgreeInValuesAndGradients) {
         hkt::reference::attention(inputs.q, inputs.k, inputs.v, inputs.weights, c.causal, inputs.lengths);
     const auto [other_out, other_lse] =
         hkt::reference::attention_concatenated(inputs.q, inputs.k, inputs.v, inputs.weights, c.causal, inputs.lengths);
-    expect_close(out, other_out, what + ", out");
-    expect_close(lse.exp(), other_lse.exp(), what + ", exp(lse)");
+    expect_same(out, other_out, what + ", out");
+    expect_same(lse.exp(), other_lse.exp(), what + ", exp(lse)");
     EXPECT_FALSE(out.isnan().any().item<bool>() || lse.isnan().any().item<bool>()) << what;
 
     const auto direction = at::randn_like(out);
     const auto grads = torch::autograd::grad({out}, inputs.all(), {direction});
     const auto other_grads = torch::autograd::grad({other_out}, inputs.all(), {direction});
     for (std::size_t i = 0; i < grads.size(); ++i) {
-      expect_close(grads[i], other_grads[i], what + ", gradient " + std::to_string(i));
+      expect_same(grads[i], other_grads[i], what + ", gradient " + std::to_string(i));
       EXPECT_FALSE(grads[i].isnan().any().item<bool>()) << what << ", gradient " << i;
     }
   }
@@ -106,14 +108,14 @@ TEST(Reference, OneLevelAndOneHotWeightsAreStandardAttention) {
     const auto one = make_inputs({2, 3, 11, 1, 4, 5, causal});
     const auto standard = at::scaled_dot_product_attention(one.q[0], one.k[0], one.v, {}, 0, causal);
     const auto ones = at::ones({3, 1}, at::kDouble);
-    expect_close(std::get<0>(hkt::reference::attention(one.q, one.k, one.v, ones, causal)), standard, "L = 1");
+    expect_same(std::get<0>(hkt::reference::attention(one.q, one.k, one.v, ones, causal)), standard, "L = 1");
 
     const auto three = make_inputs({2, 3, 11, 3, 4, 5, causal});
     auto one_hot = at::zeros({3, 3}, at::kDouble);
     one_hot.select(1, 0).fill_(1);
     const auto expected = at::scaled_dot_product_attention(three.q[0], three.k[0], three.v, {}, 0, causal);
-    expect_close(std::get<0>(hkt::reference::attention(three.q, three.k, three.v, one_hot, causal)), expected,
-                 "λ_0 = 1");
+    expect_same(std::get<0>(hkt::reference::attention(three.q, three.k, three.v, one_hot, causal)), expected,
+                "λ_0 = 1");
   }
 }
 
@@ -124,7 +126,7 @@ TEST(Reference, ScaleIsOneOverRootOfTheWidthUnlessGiven) {
       std::get<0>(hkt::reference::attention(inputs.q, inputs.k, inputs.v, inputs.weights, false, {}, 0.5));
   const auto other =
       std::get<0>(hkt::reference::attention(inputs.q, inputs.k, inputs.v, inputs.weights, false, {}, 0.7));
-  expect_close(usual, half, "scale 1/√4");
+  expect_same(usual, half, "scale 1/√4");
   EXPECT_FALSE(at::allclose(usual, other));
 }
 
@@ -133,9 +135,15 @@ TEST(Reference, LowPrecisionIsComputedInTheDtypeOfTheWeights) {
   std::vector<at::Tensor> q, k;
   for (const auto& t : inputs.q) q.push_back(t.to(at::kBFloat16));
   for (const auto& t : inputs.k) k.push_back(t.to(at::kBFloat16));
-  const auto [out, lse] = hkt::reference::attention(q, k, inputs.v.to(at::kBFloat16), inputs.weights.to(at::kFloat));
+  const auto v = inputs.v.to(at::kBFloat16), weights = inputs.weights.to(at::kFloat);
+  const auto [out, lse] = hkt::reference::attention(q, k, v, weights);
   EXPECT_EQ(out.scalar_type(), at::kBFloat16);
   EXPECT_EQ(lse.scalar_type(), at::kFloat);
+  for (auto* levels : {&q, &k})
+    for (auto& level : *levels) level = level.to(at::kFloat);
+  const auto [exact, exact_lse] = hkt::reference::attention(q, k, v.to(at::kFloat), weights);
+  EXPECT_TRUE(out.equal(exact.to(at::kBFloat16))) << "rounded before the end";
+  EXPECT_TRUE(lse.equal(exact_lse)) << "rounded before the end";
 }
 
 // Two taps on four tokens, by hand: y[0] = x[0]·W_0, y[1] = x[2]·W_0 + x[1]·W_1.
@@ -143,8 +151,8 @@ TEST(Reference, DownsampleByHand) {
   const auto x = at::arange(1, 9, at::kDouble).view({1, 4, 2});
   const auto weight = at::tensor({1., 10., 100., 1000.}, at::kDouble).view({2, 2});
   const auto expected = at::tensor({1., 20., 5 + 300., 60 + 4000.}, at::kDouble).view({1, 2, 2});
-  expect_close(hkt::reference::downsample(x, weight), expected, "depthwise");
-  expect_close(hkt::reference::downsample(x, at::diag_embed(weight)), expected, "dense");
+  expect_same(hkt::reference::downsample(x, weight), expected, "depthwise");
+  expect_same(hkt::reference::downsample(x, at::diag_embed(weight)), expected, "dense");
 }
 
 }  // namespace

@@ -236,6 +236,7 @@ TEST(Protocol, TheMatchedModelHasAsManyParametersAsHkt) {
 
 // Each is a config that a model can be made of, under a name of its own, beside baselines that are there.
 TEST(Protocol, EveryExperimentIsWhole) {
+  int baselines = 0;
   for (const auto budget : {experiments::Budget::quick, experiments::Budget::full}) {
     for (const auto& experiment : experiments::experiments(experiments::Budget::full)) {
       const auto protocol = experiments::protocol(experiment.name, budget);
@@ -245,14 +246,17 @@ TEST(Protocol, EveryExperimentIsWhole) {
         EXPECT_NO_THROW(check(model.config.config().model)) << experiment.name << " " << model.name;
         for (const auto& changes : model.candidates) EXPECT_NO_THROW(model.config.with(changes));
       }
-      for (const auto& model : protocol.models) {
-        for (const auto& baseline : model.baselines)
-          EXPECT_TRUE(names.contains(baseline) || budget == experiments::Budget::quick)
-              << experiment.name << " " << baseline;
-      }
       EXPECT_FALSE(protocol.seeds.empty());
+      if (budget == experiments::Budget::quick) continue;  // leaves baselines out
+      for (const auto& model : protocol.models) {
+        for (const auto& baseline : model.baselines) {
+          EXPECT_TRUE(names.contains(baseline)) << experiment.name << " " << baseline;
+          ++baselines;
+        }
+      }
     }
   }
+  EXPECT_GT(baselines, 0);
 }
 
 TEST(Comparison, APredictionIntervalHoldsAFurtherValueNineteenTimesOfTwenty) {

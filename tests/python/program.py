@@ -2,6 +2,7 @@
 import json
 import os
 import subprocess
+import time
 
 from conftest import build
 
@@ -33,6 +34,15 @@ def train_arguments(folder, *changes, preset="listops", device="cpu"):
 
 def metrics(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def wait_until(condition, process, seconds=60):
+    """Until this process, which must not end before, has made it true; the seconds are there for what would never come."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, f"it ended with exit code {process.returncode} before it came to pass"
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.002)
 
 
 def refused(process, *words, code=2):

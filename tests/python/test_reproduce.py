@@ -16,7 +16,7 @@ def data(tmp_path_factory):
 def quick(tmp_path_factory, data):
     """The folder of a finished experiment, and what was printed."""
     folder = tmp_path_factory.mktemp("runs")
-    process = run("reproduce", "listops", "--budget", "quick", "--out", folder, "--set", *QUICK, data=data)
+    process = run("reproduce", "listops", "--budget", "quick", "--device", "cpu", "--threads", 1, "--out", folder, "--set", *QUICK, data=data)
     assert process.returncode == 0, process.stderr
     return folder, process.stdout
 
@@ -99,20 +99,24 @@ def test_widths_are_compared(tmp_path, data):
 def test_a_published_run_is_trained_again(quick, tmp_path, data):
     folder, _ = quick
     published = folder / "listops-quick/results.json"
-    check = ["reproduce", "--check", published, "--out", tmp_path]
-    process = run(*check, "--run", "hkt-seed0", "--threads", 1, data=data)
+
+    def checked(path):
+        return run("reproduce", "--check", path, "--out", tmp_path, "--run", "hkt-seed0", "--device", "cpu", "--threads", 1, data=data)
+
+    process = checked(published)
     assert process.returncode == 0, process.stderr
-    assert "the same bits" in process.stdout or "differ in their bits" in process.stdout
-    assert "one seed" in process.stdout
-    # The same with seeds around it that it lies within, and far from it.
+    assert "every prediction has the same bits" in process.stdout and "one seed" in process.stdout
+    # The same with seeds around it that it lies within, and far from it, beside predictions that are not its own.
     results = json.loads(published.read_text())
     own = results["models"][1]["test_accuracy"][0]
     for others, code, word in (([own - 1, own + 1], 0, "within"), ([own + 40, own + 40.1], 1, "outside")):
         results["models"][1]["test_accuracy"] = others
+        results["runs"][1]["test"]["predictions"] = results["runs"][0]["test"]["predictions"]
         changed = tmp_path / "results.json"
         changed.write_text(json.dumps(results))
-        process = run("reproduce", "--check", changed, "--out", tmp_path, "--run", "hkt-seed0", data=data)
+        process = checked(changed)
         assert process.returncode == code and word in process.stdout, process.stdout + process.stderr
+        assert "predictions differ in their bits" in process.stdout
 
 
 def test_step_times_are_taken_again(quick, tmp_path, data):
@@ -151,7 +155,9 @@ def test_results_that_lack_something_are_refused(quick, tmp_path):
         expect_refusal({**results, key: None})
     expect_refusal({**results, "runs": []})
     for part in ("models", "runs"):
-        for key in results[part][0].keys() & {"name", "what", "test_accuracy", "mean", "runs", "config", "test"}:
+        needed = results[part][0].keys() & {"name", "what", "test_accuracy", "mean", "runs", "config", "test"}
+        assert len(needed) >= 3
+        for key in needed:
             expect_refusal({**results, part: [{name: value for name, value in results[part][0].items() if name != key}]})
 
 

@@ -91,7 +91,12 @@ def leaves(results):
     return torch.utils._pytree.tree_leaves(results)
 
 
-def compare(results, expected, exact):
+def rounding(dtype):
+    """What another order of additions may change, over the few rows and channels of these cases."""
+    return {torch.float64: 1e-11, torch.float32: 1e-4}.get(dtype, 0.05)
+
+
+def compare(results, expected, exact=False):
     for i, (found, right) in enumerate(zip(leaves(results), leaves(expected), strict=True)):
         assert found.dtype == right.dtype and found.shape == right.shape
         assert found.numel() == 0 or found.size(-1) == 1 or found.stride(-1) == 1 or found.dim() < 4
@@ -99,7 +104,7 @@ def compare(results, expected, exact):
         if exact:
             assert torch.equal(found, right), f"result {i}"
         else:
-            torch.testing.assert_close(found, right, rtol=0.05, atol=0.05)
+            torch.testing.assert_close(found, right, rtol=rounding(found.dtype), atol=rounding(found.dtype))
 
 
 def attention_case(draw, device):
@@ -152,8 +157,8 @@ def test_downsample_of_any_layout(device):
         weight = view([taps, width, width] if draw.random() < 0.5 else [taps, width], dtype, device, draw)
         grad = view([batch, (length + 1) // 2, width], dtype, device, draw)
         poison(device)
-        compare(downsample(x, weight), downsample(as_written(x), as_written(weight)), False)
-        compare(downsample_backward(grad, x, weight), downsample_backward(*map(as_written, (grad, x, weight))), False)
+        compare(downsample(x, weight), downsample(as_written(x), as_written(weight)))
+        compare(downsample_backward(grad, x, weight), downsample_backward(*map(as_written, (grad, x, weight))))
 
 
 @pytest.mark.parametrize("device", devices)

@@ -102,7 +102,9 @@ def test_numbers_are_those_of_numpy(tmp_path):
     tokens = longest_validation_sequence(data)
     length = len(tokens)
     assert result["data"]["longest"] == length
-    for (block, head), (scores, weights, levels) in head_scores(config, parameters, tokens).items():
+    found = head_scores(config, parameters, tokens)
+    assert len(found) == config["blocks"] * config["heads"]
+    for (block, head), (scores, weights, levels) in found.items():
         entry = result["blocks"][block]["heads"][head]
         weight = parameters[f"blocks.{block}.attention.query_key.weight"].double().numpy()
         width, d = config["width"], config["width"] // config["heads"]
@@ -160,10 +162,11 @@ def test_what_is_said_of_other_models(changes, claim, verdict, words, data, tmp_
 
 
 def test_fresh_weights_leave_the_run_alone(folder, data):
-    before = (folder / "theory.json").read_bytes() if (folder / "theory.json").exists() else None
-    assert examined(folder, data, "--random", "--sequences", 1)["model"]["random"]
-    after = (folder / "theory.json").read_bytes() if (folder / "theory.json").exists() else None
-    assert before == after
+    trained_one = examined(folder, data, "--sequences", 1)
+    before = (folder / "theory.json").read_bytes()
+    fresh = examined(folder, data, "--random", "--sequences", 1)
+    assert fresh["model"]["random"] and fresh["blocks"] != trained_one["blocks"]
+    assert (folder / "theory.json").read_bytes() == before
 
 
 def test_short_sequences_are_said_to_be_short(data, tmp_path):

@@ -1,11 +1,11 @@
 """Training on a GPU through the program: equal bits when asked for, killed and resumed runs, and results like the CPU's."""
 import json
+import signal
 import subprocess
-import time
 
 import pytest
 import torch
-from program import command, environment, metrics, refused, run, train_arguments
+from program import command, environment, metrics, refused, run, train_arguments, wait_until
 from safetensors.torch import load_file
 
 EVERY_STEP = "train.checkpoint_seconds=0"
@@ -44,11 +44,9 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path, data):
     arguments = train_arguments(folder, DETERMINISTIC, EVERY_STEP, device="cuda")
     process = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                env=environment(HKT_DATA=data))
-    while process.poll() is None and not (folder / "state.safetensors").exists():
-        time.sleep(0.01)
-    time.sleep(0.3)
+    wait_until((folder / "state.safetensors").exists, process)
     process.kill()
-    process.wait()
+    assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
     assert run("train", "--resume", folder, data=data).returncode == 0
     assert same_model(whole, folder)
 

@@ -1,0 +1,100 @@
+// What is measured of attention on the CPU and on a GPU: shapes, inputs, and the ways to compute HKT.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <torch/autograd.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "harness.h"
+#include "hkt/ops.h"
+#include "hkt/reference.h"
+
+namespace hkt::bench {
+
+struct Shape {
+  int64_t batch, heads, length, width;
+  int64_t levels = 3;
+};
+
+inline std::string text(const Shape& s) {
+  return std::to_string(s.batch) + ", " + std::to_string(s.heads) + ", " + std::to_string(s.length) + ", " +
+         std::to_string(s.width);
+}
+
+// Multiply-adds that the definition asks for, two operations each: scores at every level, values, and the four of
+// backward.
+inline double operations(const Shape& s, bool causal, bool backward) {
+  double scores = 0;
+  for (int64_t level = 0; level < s.levels; ++level) scores += std::pow(0.25, level);
+  const double products = backward ? 4 * scores + 3 : scores + 1;
+  return 2.0 * static_cast<double>(s.batch * s.heads) * std::pow(static_cast<double>(s.length), 2) *
+         static_cast<double>(s.width) * products * (causal ? 0.5 : 1);
+}
+
+// As a model has them: [B, T, H, D] in memory.
+struct Inputs {
+  std::vector<at::Tensor> q, k, all;
+  at::Tensor v, weights, direction;
+
+  Inputs(const Shape& s, at::ScalarType type, at::Device device) {
+    const auto options = at::TensorOptions(type).device(device);
+    const auto rows = [&](int64_t count) {
+      return at::randn({s.batch, count, s.heads, s.width}, options).transpose(1, 2).requires_grad_();
+    };
+    for (int64_t level = 0; level < s.levels; ++level) {
+      q.push_back(rows((s.length + (int64_t{1} << level) - 1) >> level));
+      k.push_back(rows(q.back().size(2)));
+    }
+    v = rows(s.length);
+    weights = at::softmax(at::randn({s.heads, s.levels}, options.dtype(at::kFloat)), 1).detach().requires_grad_();
+    direction = rows(s.length).detach();
+    all = q;
+    all.insert(all.end(), k.begin(), k.end());
+    all.push_back(v);
+    all.push_back(weights);
+  }
+};
+
+using Forward = std::function<at::Tensor()>;
+
+inline Candidate candidate(const std::string& name, bool backward, const Forward& forward,
+                           const std::vector<at::Tensor>& wanted, const at::Tensor& direction) {
+  if (backward) return {name, [=] { torch::autograd::grad({forward()}, wanted, {direction}); }};
+  return {name, [=] {
+            const at::NoGradGuard no_grad;
+            forward();
+          }};
+}
+
+inline at::Tensor ours(const Inputs& in, bool causal) {
+  return std::get<0>(hkt::attention(in.q, in.k, in.v, in.weights, causal));
+}
+
+// Through SDPA, which wants values as wide as the features for its fast path.
+inline at::Tensor concatenated(const Inputs& in, bool causal) {
+  std::vector<at::Tensor> q, k;
+  for (size_t level = 0; level < in.q.size(); ++level) {
+    const auto spread = [&](const at::Tensor& rows) {
+      return level == 0 ? rows : rows.repeat_interleave(int64_t{1} << level, 2).narrow(2, 0, in.v.size(2));
+    };
+    const auto weight = in.weights.select(1, static_cast<int64_t>(level)).view({1, -1, 1, 1});
+    q.push_back(spread((in.q[level] * weight).to(in.v.scalar_type())));
+    k.push_back(spread(in.k[level]));
+  }
+  const auto width = in.v.size(3);
+  const auto values = at::constant_pad_nd(in.v, {0, width * static_cast<int64_t>(in.q.size() - 1)});
+  return at::scaled_dot_product_attention(at::cat(q, 3), at::cat(k, 3), values, {}, 0, causal,
+                                          1 / std::sqrt(static_cast<double>(width)))
+      .narrow(3, 0, width);
+}
+
+inline at::Tensor materialised(const Inputs& in, bool causal) {
+  return std::get<0>(reference::attention(in.q, in.k, in.v, in.weights, causal));
+}
+
+}  // namespace hkt::bench

@@ -1,0 +1,51 @@
+// How much memory torch asks for while something runs.
+#pragma once
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+namespace hkt::testing {
+
+// Hears of every allocation that torch makes on this thread.
+class MemoryMeter : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override {
+    now_ += size;
+    peak_ = std::max(peak_, now_);
+    largest_ = std::max(largest_, size);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t peak() const { return peak_; }
+  int64_t largest() const { return largest_; }
+
+ private:
+  int64_t now_ = 0;
+  int64_t peak_ = 0;
+  int64_t largest_ = 0;
+};
+
+template <class Work>
+MemoryMeter metered(Work work) {
+  const auto meter = std::make_shared<MemoryMeter>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
+  work();
+  return *meter;
+}
+
+// The most that was held at a time.
+template <class Work>
+int64_t peak_bytes(Work work) {
+  return metered(work).peak();
+}
+
+// The largest single piece.
+template <class Work>
+int64_t largest_bytes(Work work) {
+  return metered(work).largest();
+}
+
+}  // namespace hkt::testing
