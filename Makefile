@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The few commands of this project. Each makes ready what it needs first, and does nothing twice.
 #   HKT_CUDA=1 or 0  with or without CUDA (default: with it where both nvcc and a GPU are)
 #   HKT_PYTHON       the Python whose torch is used (default: see scripts/setup)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hkt::attention beside standard attention and the ways to write HKT in plain PyTorch.
 #include <ATen/ATen.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hkt::attention on a GPU beside standard attention (cuDNN's and FlashAttention-2's kernels, through torch) and the ways to
 // write HKT in plain PyTorch.
 #include <ATen/ATen.h>

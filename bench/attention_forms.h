@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is measured of attention on the CPU and on a GPU: shapes, inputs, and the ways to compute HKT.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Interleaved timing: all candidates of a comparison are run once per round, so that a noisy machine disturbs them alike, and a
 // ratio is the median over rounds of the ratio within the round.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `make bench`: measures every operator and whole training steps, prints the tables and writes them to results/ with commit and machine.
 //   hkt_bench [--quick] [--cuda] [--out NAME]     writes NAME.json and NAME.md (default: nothing is written)
 //   --cuda measures the operators on the first GPU instead of the CPU.

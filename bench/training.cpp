@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole training steps: the classifier with standard attention, with HKT, and the standard one made of torch's own parts.
 #include <ATen/ATen.h>
 #include <torch/cuda.h>

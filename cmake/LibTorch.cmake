@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # LibTorch as the imported target LibTorch::LibTorch, taken from the torch package of a Python installation.
 # Torch's own CMake files are not used: with Debian's CMake they fail beside nvcc 13, and they demand a CUDA toolkit
 # even when nothing of ours needs one.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` puts where, so that another project finds it with find_package(hkt) and links hkt::hkt.
 include(CMakePackageConfigHelpers)
 set(hkt_package ${CMAKE_INSTALL_LIBDIR}/cmake/hkt)
@@ -6,6 +7,7 @@ target_compile_features(hkt_library INTERFACE cxx_std_20)
 install(TARGETS hkt_operators hkt_library EXPORT hktTargets)
 install(TARGETS hkt_loader DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/hkt DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES LICENSE THIRD_PARTY_NOTICES.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(EXPORT hktTargets NAMESPACE hkt:: DESTINATION ${hkt_package})
 
 configure_package_config_file(cmake/hktConfig.cmake.in hktConfig.cmake INSTALL_DESTINATION ${hkt_package})

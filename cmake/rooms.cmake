@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The rooms of src/: each folder is a static library hkt_ROOM with an include root of its own, src/ROOM/include, in which
 # lie the headers that its neighbours may use; what lies beside its sources is its own. docs/design.md draws the arrows.
 #

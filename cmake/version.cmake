@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Run at every build: writes version.h with the project's version and the commit it is built from, and touches the file only
 # when they change.
 #   cmake -DVERSION=… -DSOURCE=… -DHEADER=… -P version.cmake

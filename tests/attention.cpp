@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hkt::attention against its two oracles, against SDPA where the two must agree, and the promises of its definition.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shapes that every implementation of hkt::attention is tested on, and inputs for them.
 #pragma once
 

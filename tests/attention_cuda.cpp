@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hkt::attention on a GPU: against the definition in float64, on the shapes of the CPU's tests and on those of the
 // tensor-core kernels, and what only a GPU can get wrong. Skipped, aloud, where there is no GPU.
 #include <ATen/ATen.h>

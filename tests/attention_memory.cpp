@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of hkt::attention: linear in the length, and no copy of inputs that can be read as they lie.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A comparison of tensors that NaN cannot pass. A failure prints the case, the worst place and both values.
 #pragma once
 

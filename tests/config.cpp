@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The config: JSON there and back, defaults, and one clear sentence for everything that is wrong with one.
 #include "hkt/config.h"
 

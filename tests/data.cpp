@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data sets: ListOps and what it means, the user's own texts, the packed files and the splits made of them.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Archives and folders: CIFAR-10 and IMDB from all their forms, what is damaged or hostile, checksums, stalled downloads.
 #include <ATen/ATen.h>
 #include <archive.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operator hkt::downsample against its reference: values, gradients, causality, dtypes and bad inputs.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>

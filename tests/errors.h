@@ -1,11 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an error says, and whether it says what it should.
 #pragma once
 
-#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include <string>
-#include <type_traits>
 
 // Torch's own errors without the backtrace, which names whatever was called.
 template <typename Error, typename Work>
@@ -13,7 +12,7 @@ std::string message_of(const Work& work) {
   try {
     work();
   } catch (const Error& error) {
-    if constexpr (std::is_base_of_v<c10::Error, Error>) {
+    if constexpr (requires { error.what_without_backtrace(); }) {
       return error.what_without_backtrace();
     } else {
       return error.what();

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs hkt under the build folder, then builds and runs examples/classify against it, as an outside project would.
 # usage: example.sh CMAKE BUILD_FOLDER
 set -euo pipefail

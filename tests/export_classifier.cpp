@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a classifier's weights, and tokens with the logits it gives them, for a reader in another language to repeat.
 // usage: export_classifier CONFIG_JSON WEIGHTS.safetensors CASE.safetensors float32|float64
 #include <ATen/ATen.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files and the words in them: what is safe to print, lines in bounded memory, pipes and links, files written whole.
 #include <fcntl.h>
 #include <gtest/gtest.h>

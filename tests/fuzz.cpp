@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every target of tests/fuzz on the corpus and on mutations of it: readers give a result or the one kind of error they
 // promise, commands an exit code, and none reads what is not its own (the sanitizers watch in `make sanitize`). The same
 // mutations every time; HKT_FUZZ_SEED gives others, and `make fuzz` looks for inputs that reach further.

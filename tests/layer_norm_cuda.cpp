@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layer norm of the modules on a GPU: against at::layer_norm in float64. Skipped, aloud, where there is no GPU.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much memory torch asks for while something runs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The modules: every option, causality, padding, the cases with a known answer, gradients, and bad inputs.
 #include "hkt/modules.h"
 

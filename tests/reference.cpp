@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two oracles of HKT attention agree with each other, with SDPA where they must, and with hand-made downsampling.
 #include "hkt/reference.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Safetensors files: there and back, a reader that no bytes can break, and a writer that leaves whole files only.
 #include "hkt/safetensors.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The theory lab against closed forms and against slower, independent computations.
 #include "hkt/theory.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of training: batches, optimiser and schedule, statistics, parameter counts.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

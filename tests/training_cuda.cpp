@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training steps on a GPU: captured as CUDA graphs and replayed, against the same steps launched one by one. Skipped, aloud, where
 // there is no GPU.
 #include <ATen/ATen.h>

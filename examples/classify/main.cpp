@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains a small HKT classifier on a toy task: find the marker in the sequence; the class is the token after it.
 #include <hkt/config.h>
 #include <hkt/modules.h>

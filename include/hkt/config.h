@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The config of a run: what the model is made of, how it is trained and on what, as structs with one JSON form.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What libhkt shows to its users; everything else is hidden.
 #pragma once
 

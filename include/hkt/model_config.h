@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a model is made of; the names are the same in C++, on the command line, in Python and in checkpoints.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The modules of HKT: Downsample, HierarchicalAttention, Block and Classifier, built from a ModelConfig.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operators hkt::attention and hkt::downsample, the same that Python sees as torch.ops.hkt.*, for C++ callers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The definition of HKT, written to be read: plain ATen, any floating dtype, O(T²) memory, differentiable by autograd.
 // The fast operators of hkt/ops.h take the same arguments and are tested against these.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors in files of the safetensors format, which Python and others read, and a module's parameters in such a file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The theory lab: what the paper claims of HKT, as functions from weights and scores to numbers. Everything is computed in
 // float64 on the CPU. docs/theory.md states and proves what the functions rest on.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The commands of the program, a file for each. They say what they take; what they do runs after all is parsed.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hkt data: what there is, fetching it, preparing it, checking it.
 #include <fmt/format.h>
 

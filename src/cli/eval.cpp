@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hkt eval: how well a trained model does on a split of its data.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lines for runs, and experiments with them.
 #include "experiment_view.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Experiments as the terminal shows them: data as it is loaded, a line for each run, warnings.
 #pragma once
 

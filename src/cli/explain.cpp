@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hkt explain: what a model looked at in one input, at every scale.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

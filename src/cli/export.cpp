@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hkt export: a trained model without what only training needs, half as large, to be given to others.
 #include <ATen/ATen.h>
 #include <fmt/format.h>

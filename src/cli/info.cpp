@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hkt info: what was built, what this machine has, and which kernels will run.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>

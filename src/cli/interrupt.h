@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Signals that ask for an end: the first of them asks the work to stop where it can be resumed. A second Ctrl-C ends the
 // program at once; a second signal of another kind says nothing new, for whoever stops a group of processes sends several.
 #pragma once

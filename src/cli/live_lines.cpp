@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lines that change, by the control sequences of terminals.
 #include "live_lines.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several lines that change in place on a terminal; elsewhere each is printed now and then.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A trained run and its data, as the commands that look at trained models need them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options that several commands share: the device, the number of threads, the page that is written.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hkt predict: lines of text in, a label and its probability out.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

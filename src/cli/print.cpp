@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Standard streams.
 #include "print.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is printed to standard error. It is for people who may not be there: nothing of it ever throws.
 #pragma once
 

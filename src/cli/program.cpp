@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finding the command, running it, and turning every error into one sentence and an exit code.
 #include "cli/program.h"
 
@@ -61,8 +62,8 @@ int run_program(int count, const char* const* arguments) {
   try {
     program.parse(count, arguments);
     const int code = action();
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-      return complain("what was to be printed could not be written.", failed);
+    const bool printed = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+    if (!printed && code == 0) return complain("what was to be printed could not be written.", failed);
     return code;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version

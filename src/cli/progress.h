@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far a long piece of work is: a bar on a terminal, now and then a plain line elsewhere. Written to standard error.
 #pragma once
 

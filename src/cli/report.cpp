@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hkt report: one HTML page about one run or several.
 #include "report/report.h"
 

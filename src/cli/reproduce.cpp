@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hkt reproduce: trains the models of an experiment, several at a time, and prints the table; or one run of published
 // results again, and says whether it comes out the same; or takes the step times of published results again.
 #include <ATen/Parallel.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hkt theory sweep-width: how Gaussian the scores of HKT are, by its width.
 #include <fmt/format.h>
 

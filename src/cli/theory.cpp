@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hkt theory: the paper's claims, examined on a trained model (or a fresh one) and real inputs.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

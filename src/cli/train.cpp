@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hkt train: a preset or a config in, a run directory out.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -119,6 +120,7 @@ int run(const Options& options, const train::RunDirectory& directory, const Prep
   }
   if (!outcome.finished) {
     fmt::print("stopped after step {}; go on with `hkt train --resume {}`\n", outcome.step, directory.folder.string());
+    std::fflush(stdout);  // while a reader that is gone ends nothing
     return interrupted;
   }
   if (!options.quiet) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading archives by libarchive, and folders like them.
 #include "data/archive.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batches: their order, their tensors, and the thread that prepares them.
 #include "data/batches.h"
 

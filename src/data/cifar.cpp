@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading CIFAR-10: a record is a label and 32·32 red, green and blue values.
 #include "data/cifar.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loading a data set: its packed file, and which of its sequences are in which split.
 #include "data/dataset.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Downloads by libcurl: attempt after attempt, each going on where the last one ended.
 #include "data/download.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading IMDB's reviews: one file for each, its folder says the label.
 #include "data/imdb.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drawing ListOps expressions. No distribution of the standard library is used: those differ between machines.
 #include "data/listops.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ListOps expressions, read and evaluated from left to right.
 #include "data/listops_expression.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading, judging and writing ListOps files.
 #include "data/listops_file.h"
 

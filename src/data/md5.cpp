@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MD5 by libcrypto.
 #include "data/md5.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packing and unpacking: tensors like train.tokens, and in the metadata what they are.
 #include "data/packed.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Making packed files, a recipe for each task.
 #include "data/prepare.h"
 

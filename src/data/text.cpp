@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading files of labels and texts, line by line.
 #include "data/text.h"
 

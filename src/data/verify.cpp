@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checking archives and packed files again.
 #include "data/verify.h"
 

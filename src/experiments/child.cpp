@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Starting and awaiting processes, by the calls of Linux.
 #include "experiments/child.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Statistics, with Boost.Math's distributions.
 #include "experiments/comparison.h"
 

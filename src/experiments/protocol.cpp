@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The experiments' models, derived from the presets.
 #include "experiments/protocol.h"
 

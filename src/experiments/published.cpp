@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // published.json, as part of the program.
 #include "experiments/published.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is done of a run, by the files in its folder.
 #include "experiments/run.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Starting runs, watching them, and going on to what is next.
 #include "experiments/run_pool.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Timing training steps interleaved, so that a noisy machine disturbs all models alike.
 #include "experiments/step_time.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of reading a JSON config that need no type: parsing, suggestions and error sentences.
 #include "files/json_fields.h"
 

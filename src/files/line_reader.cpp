@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading by pieces, and finding the ends of lines in them.
 #include "files/line_reader.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mapping files, by the calls of POSIX.
 #include "files/mapped_file.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Escaping, character by character.
 #include "files/quote.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Regular files, by the calls of POSIX.
 #include "files/regular_file.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading and writing safetensors: 8 bytes with the header's length, the header in JSON, then the numbers.
 #include "files/safetensors.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files that are written whole, by the calls of POSIX.
 #include "files/whole_file.h"
 

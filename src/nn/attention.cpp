@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The module HierarchicalAttention: levels, their queries and keys, and one call of the operator. Nothing is copied on
 // the way: projections are written as [B, T, 2, heads, head width] and the operator reads them where they lie.
 #include <ATen/ATen.h>

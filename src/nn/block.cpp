@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The module Block: attention and a feed-forward net, each behind a norm and added to what came in.
 #include <ATen/ATen.h>
 

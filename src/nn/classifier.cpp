@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The module Classifier: tokens in, one row of logits per sequence out.
 #include <ATen/ATen.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys of a config's section "model", and what must hold between them.
 #include <algorithm>
 #include <stdexcept>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The module Downsample: a filter that starts as the causal mean.
 #include <ATen/ATen.h>
 

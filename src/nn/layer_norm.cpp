@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The norm of the modules: our own kernels on CUDA, torch's elsewhere.
 #include "nn/layer_norm.h"
 

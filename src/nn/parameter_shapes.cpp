@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the constructors of the modules register, as a table: tests compare the two for every option.
 #include <functional>
 #include <numeric>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sinusoids and rotations: the same angles, once as numbers to add and once as complex factors.
 #include "positions.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables of positions that are computed, not learned: sinusoids to add and rotations to multiply with.
 #pragma once
 

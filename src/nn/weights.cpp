@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weights in and out: safetensors files as tensors, and the parameters of modules.
 #include <ATen/ATen.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operator hkt::attention: its schema, its derivative, its shape-only version and its behaviour under autocast.
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hkt::attention on the CPU: tensors to raw pointers and strides, torch's thread pool to the kernels.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hkt::attention on CUDA: torch's device, stream, allocator and wish for determinism to the kernels.
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAContext.h>

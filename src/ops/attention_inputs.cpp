@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "attention_inputs.h"
 
 #include <ATen/EmptyTensor.h>

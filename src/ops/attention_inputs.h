@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What hkt::attention accepts, and the shape-only part of what it returns.
 #pragma once
 

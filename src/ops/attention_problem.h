@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors to what the kernels take: pointers and strides.
 #pragma once
 

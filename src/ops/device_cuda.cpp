@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The current CUDA device: its properties, stream and the wish for determinism.
 #include "device_cuda.h"
 

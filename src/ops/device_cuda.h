@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What kernels need to know of the current CUDA device, as torch has it.
 #pragma once
 

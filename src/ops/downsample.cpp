@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operator hkt::downsample: causal downsampling by two, y[m] = Σ_r x[2m − r] · weight[r].
 // Rows 2m − 1 and 2m of x lie side by side, so two taps of a dense filter are one product that reads x where it lies.
 #include <ATen/ATen.h>

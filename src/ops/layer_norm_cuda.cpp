@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layer norm: an autograd node around the kernels.
 #include "ops/layer_norm_cuda.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libhkt_ops, the library that Python loads: it makes sure that the torch in this process is the one hkt was built for,
 // and only then loads libhkt, which registers the operators. It needs no symbol of torch, so it loads under any.
 #include <dlfcn.h>

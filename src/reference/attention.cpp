@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The definition of HKT attention and downsampling, in the order in which one would write it on paper.
 #include <ATen/ATen.h>
 

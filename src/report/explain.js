@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shows what each head attended to, at each scale, with the input itself as the axis.
 'use strict';
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws the report from the data that stands in the page. Every figure gets a caption and a sentence for those who cannot
 // see it.
 'use strict';

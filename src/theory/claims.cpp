@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "theory/claims.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The error of keeping the first levels only: measured, taken apart, and bounded.
 #include <ATen/ATen.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Symmetric and antisymmetric parts of scores, and whether those of different levels are independent.
 #include <ATen/ATen.h>
 
@@ -48,7 +49,7 @@ double commutation_error(const at::Tensor& inputs, const at::Tensor& query, cons
   const auto scores = spread(at::linalg_multi_dot({x, bilinear, x.t()}), level, length);
   const auto symmetric = spread(at::linalg_multi_dot({x, (bilinear + bilinear.t()) / 2, x.t()}), level, length);
   const double size = std::sqrt(squared_norm(scores));
-  return size > 0 ? std::sqrt(squared_norm((scores + scores.t()) / 2 - symmetric)) / size : 0;
+  return size == 0 ? 0 : std::sqrt(squared_norm((scores + scores.t()) / 2 - symmetric)) / size;
 }
 
 Independence independence(const HeadScores& head) {

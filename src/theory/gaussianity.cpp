@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mardia's tests of multivariate normality.
 #include <ATen/ATen.h>
 

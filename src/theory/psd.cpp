@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The spectrum of the kernel B, from factors of the head's width rather than the model's.
 #include <ATen/ATen.h>
 

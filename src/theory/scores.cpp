@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scores of one head, level by level.
 #include <ATen/ATen.h>
 

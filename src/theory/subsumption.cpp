@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Standard attention, a causal convolution and scores of higher rank, made of HierarchicalAttention itself.
 #include <ATen/ATen.h>
 #include <torch/utils.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints as safetensors files: parts of the state are told apart by a prefix of their tensors' names.
 #include "train/checkpoint.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys of a config's section "train", and the three sections together.
 #include "hkt/config.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Capturing and replaying with torch's CUDA graphs.
 #include "graphed_step_cuda.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work on a GPU as a CUDA graph: captured once, then replayed with one launch instead of hundreds.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps and evaluation, in full precision or under autocast.
 #include "train/learner.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Appending lines of JSON, each with one call, so that a reader sees whole lines.
 #include "train/metrics.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AdamW, by torch's fused kernels.
 #include "train/optimizer.h"
 

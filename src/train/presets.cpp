@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The presets, and configs made from them.
 #include "train/presets.h"
 

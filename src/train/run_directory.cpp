@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Making, locking and tidying run directories.
 #include "train/run_directory.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole commands on files from outside: each ends with an exit code that means something.
 #include <ATen/Parallel.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the corpus: small good inputs of every target, and the ones by which it was once attacked with success.
 usage: HKT_BUILD=build python tests/fuzz/make_corpus.py     what was found by fuzzing (crash-*) stays"""
 import bz2

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Readers, called as the library and the program call them.
 #include <ATen/ATen.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files for targets: one in memory, or a folder of them that is gone with the process.
 #pragma once
 

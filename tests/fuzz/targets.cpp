@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The list of targets, and the repair of safetensors files.
 #include "targets.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is fuzzed: every reader of files from outside, and whole commands on such files.
 #pragma once
 

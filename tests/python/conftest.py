@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Loads the operators once, from the build folder that HKT_BUILD names.
 import os
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that hkt would not write: valid safetensors, with the checksum they ought to have, and anything inside."""
 import json
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # An HTTP server for one file, which misbehaves as it is told.
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

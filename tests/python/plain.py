@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # HKT attention and downsampling in a few lines of PyTorch, and inputs to try them on.
 import math
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The classifier in plain PyTorch, written from the definition: parameters by name in, logits out.
 import plain
 import torch

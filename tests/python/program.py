@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the program hkt as a user would, on a tiny task that trains in a second or two."""
 import json
 import os

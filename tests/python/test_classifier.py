@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A classifier saved from C++ and run through plain PyTorch, written from the definition, gives the same logits.
 import json
 import subprocess

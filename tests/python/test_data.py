@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The command `hkt data`, run as users run it: downloads from servers that misbehave, packed files, wrong use.
 import hashlib
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that somebody made to do harm: each is refused in one sentence, at once, and nothing else happens."""
 import json
 import os

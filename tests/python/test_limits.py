@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # scripts/check-limits: passes as published, and fails for whatever would make a limit mean nothing.
 import json
 import pathlib

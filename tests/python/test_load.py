@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Loading the operators: in a fresh process, and under a torch that they were not built for.
 import os
 import subprocess

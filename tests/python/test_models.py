@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The models that are shipped: small, and of use without any data."""
 import json
 import os

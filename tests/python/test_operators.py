@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The operators as PyTorch sees them: registration, torch.compile, autocast, strides, and what is said of bad input.
 import pytest
 import torch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The operators on a GPU, as PyTorch sees them: registration, torch.compile, autocast, determinism and CUDA graphs.
 import pytest
 import torch

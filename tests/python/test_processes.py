@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Standard streams, signals and child processes: whatever happens around a run, its work is saved and its files stay whole."""
 import json
 import os

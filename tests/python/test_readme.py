@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What README.md shows runs as it stands: Python, C++, the program's commands and options, links.
 import functools
 import importlib.util

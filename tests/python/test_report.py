@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """hkt report: one page that needs nothing else, opened in a browser where there is one."""
 import base64
 import json

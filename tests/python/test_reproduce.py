@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """hkt reproduce: experiments, their results, and published runs trained again."""
 import json
 

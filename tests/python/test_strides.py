@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inputs of every layout a view can have, against the same numbers laid out plainly, with memory that is poisoned: what an
 operator did not write would show. On the CPU, and on a GPU where there is one."""
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """hkt theory: its numbers against NumPy on the same weights and inputs, its files, and what it says of odd cases."""
 import json
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training through the program: checkpoints, killed and damaged runs, bad input, and what comes out."""
 import json
 import os

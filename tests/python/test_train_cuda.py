@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training on a GPU through the program: equal bits when asked for, killed and resumed runs, and results like the CPU's."""
 import json
 import signal

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The schedule of the CPU kernels: which thread computes which block, and where its memory lies.
 //
 // Many heads, or as many for every thread: a task is a head. Few heads: every head is prepared first, then a task is a block

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The seam between the schedule (attention.cpp, built for any machine) and the block kernels, built once for each
 // instruction set. One table of functions per instruction set and element type.
 #pragma once

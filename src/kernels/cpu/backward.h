@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward pass of one block of keys against the queries that see it: probabilities again from lse, their gradient, its
 // block sums level by level, and the products that give dv, dk and dq.
 #pragma once

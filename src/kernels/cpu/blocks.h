@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Builds the table of block kernels for one way to compute. Each blocks_*.cpp includes this for its instruction set.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The block kernels for avx512.
 #define HKT_CPU_TARGET avx512
 #define HKT_VECTOR_BYTES 64

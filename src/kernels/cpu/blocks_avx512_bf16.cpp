@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bfloat16 block kernels for machines that multiply pairs of bfloat16 numbers.
 #define HKT_CPU_TARGET avx512_bf16
 #define HKT_VECTOR_BYTES 64

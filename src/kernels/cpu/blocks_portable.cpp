@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The block kernels for portable.
 #define HKT_CPU_TARGET portable
 #define HKT_VECTOR_BYTES 16

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The types that inputs and outputs come in: a vector of sums read from them or rounded to them (to nearest, ties to even).
 #pragma once
 

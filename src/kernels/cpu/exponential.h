@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Powers of two and logarithms for the softmax. 2^x = 2^n · p(x − n), n the nearest integer, p a polynomial on [−1/2, 1/2].
 #pragma once
 

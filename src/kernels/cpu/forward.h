@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward pass of one block of queries against all keys of its head: scores, softmax in one sweep, values.
 #pragma once
 

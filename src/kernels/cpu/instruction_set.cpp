@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which kernels this machine can run.
 #include "kernels/attention.h"
 

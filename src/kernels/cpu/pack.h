@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inputs laid out for the products: converted, contiguous, zero-padded. And sums written back as elements.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrix products on register tiles: C[rows × columns] from A[rows × depth] and B[depth × columns], with whatever is to be
 // done to the sums (weights, exponentials, adding to C) fused in as a `Finish`. The one place where multiply-adds happen.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scores of one tile, coarsest level first: each level is computed at its own resolution and starts from the level above,
 // upsampled by two. Weights carry log2(e), so scores are exponents of two.
 #pragma once

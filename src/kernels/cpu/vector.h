@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One machine vector of numbers, written with GCC's vector extensions so that one source serves every instruction set.
 // Included once per instruction set: HKT_CPU_TARGET names its namespace, HKT_VECTOR_BYTES its vector size.
 #pragma once

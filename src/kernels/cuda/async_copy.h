@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asynchronous copies to shared memory, from Ampere on.
 #pragma once
 

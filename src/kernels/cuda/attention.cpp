@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HKT attention on CUDA: which family of kernels takes a problem.
 #include "kernels/attention.h"
 

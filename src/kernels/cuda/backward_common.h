@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the backward passes of all tensor-core kernels share: data of each row before, the gradient of the weights after.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // bf16 and fp16 as the tensor-core kernels see them: pairs of two in one register.
 #pragma once
 

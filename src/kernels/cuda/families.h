@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The families of CUDA kernels, and which problems each can take. attention.cpp chooses among them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every host file of the CUDA kernels needs: checked calls and small arithmetic.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layer norm at the speed of memory: a few lanes of a warp hold a row in registers and, while they work on it, already
 // load the next one. Blocks stay and stride over the rows; each sums the gradients of weight and bias over its rows, and
 // a second kernel adds these sums, always in the same order.
@@ -5,7 +6,7 @@
 
 #include "element.h"
 #include "launch.h"
-#include "layer_norm.h"
+#include "kernels/layer_norm.h"
 
 namespace hkt::kernels::cuda {
 namespace {

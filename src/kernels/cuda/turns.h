@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums in a fixed order: blocks that add to the same place do so by turns. A counter says how many have done so, and with
 // that, whose turn it is. A block waits only for blocks before it in the grid, which are assumed to start before it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program as a function, for main and for tests that run whole commands in their own process.
 #pragma once
 

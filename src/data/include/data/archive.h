@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files in a folder or an archive, read one after the other. Nothing is unpacked to the disk.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sequences put together into batches: which go together, padded tensors, and a thread that makes them ahead of time.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CIFAR-10's binary batches as sequences of grey pixels.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data sets as training sees them: sequences of bytes, a label for each, three splits.
 #pragma once
 

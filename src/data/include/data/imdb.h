@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IMDB's reviews as sequences of bytes.
 #pragma once
 

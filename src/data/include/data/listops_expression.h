@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ListOps expressions: their tokens, their text and their value.
 #pragma once
 

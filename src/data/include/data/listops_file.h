@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ListOps in text files: a line is a label, a tab and an expression.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MD5, by which the official homes' archives are known. It finds damage; against malice it is no proof.
 #pragma once
 

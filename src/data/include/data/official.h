@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The data sets that have an official home: where that is, and where their archives lie here.
 #pragma once
 

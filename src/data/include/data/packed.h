@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data sets packed into one safetensors file each, which is mapped when it is used.
 #pragma once
 

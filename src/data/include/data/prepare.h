@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packed files: which one belongs to a config, and how it is made.
 #pragma once
 

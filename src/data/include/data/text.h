@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The user's own data: files of labels and texts.
 #pragma once
 

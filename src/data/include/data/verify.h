@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether what lies on the disk of a data set is whole.
 #pragma once
 

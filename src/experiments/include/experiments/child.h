@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Another hkt as a process of its own, which ends with this one.
 #pragma once
 

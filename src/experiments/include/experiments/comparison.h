@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Comparing models: means over seeds, and the two tests of the protocol.
 #pragma once
 

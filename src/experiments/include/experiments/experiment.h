@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One experiment: its data, its runs as processes side by side, and what came out as one JSON object.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The protocol of the experiments: which models are trained, on what, for how long, with which seeds.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the paper and its peers published, from published.json, which the scripts that write tables read too.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is known of a run once it is over, as one JSON object: the results of experiments are made of them, and the report.
 #pragma once
 

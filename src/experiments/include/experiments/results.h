@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // results.json, what an experiment leaves: checked when it is read, and written for people and programs.
 #pragma once
 

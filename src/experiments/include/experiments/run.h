@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One run of one model in an experiment: `hkt train`, and as far as it is wanted `hkt eval` and `hkt theory`.
 #pragma once
 

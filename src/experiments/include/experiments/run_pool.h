@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs as processes of their own, several at a time.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a training step costs: several models take the same batches, interleaved.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files that become part of the program: the assembler reads them, and CMake says where they lie.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A section of a JSON config as a table of fields: each knows its key, how to read a checked value and how to write it.
 #pragma once
 

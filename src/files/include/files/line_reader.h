@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lines of a file or a pipe, one after the other, in bounded memory.
 #pragma once
 

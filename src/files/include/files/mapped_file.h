@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file as memory, read when it is touched.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Words from outside, made safe to print: names, labels and messages that came out of files.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opening and reading regular files, whatever lies under their names: a pipe is not waited for, a device not read.
 #pragma once
 

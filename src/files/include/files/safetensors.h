@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Safetensors files as bytes: names, types, shapes and where the numbers lie. What is made of them is the caller's affair.
 #pragma once
 

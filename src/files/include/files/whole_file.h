@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file that is written whole or not at all: under a temporary name beside its place, flushed, then renamed.
 #pragma once
 

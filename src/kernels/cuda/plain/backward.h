@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backward pass for any element type and shape, in float64 or float32. One kernel serves both sides: a block keeps a
 // tile of queries and walks over the keys to get grad_q, or keeps a tile of keys and walks over the queries to get grad_k
 // and grad_v. Nothing is added by two blocks but rows of level 7, which two tiles share; of two terms the order is moot.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The forward pass for any element type and shape, in float64 or float32.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plain kernels by element type.
 #include "../element.h"
 #include "../families.h"

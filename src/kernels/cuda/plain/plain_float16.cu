@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plain kernels for float16.
 #include "backward.h"
 #include "forward.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tiles for the plain kernels: 64 own tokens as rows and 16 · columns other tokens, in the arithmetic T. Thread (x, y) holds
 // `rows` × `columns` neighbouring scores. Those are whole scores of the coarser levels (8 × 8 are 4 × 4 of level 1 and
 // 2 × 2 of level 2), so adding levels and summing gradients over them needs no other thread. The 16 threads of a row lie

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backward pass on Ampere's tensor cores. A block keeps a tile of keys and walks over the queries in steps of 64, its
 // warps side by side. The scores are transposed (keys are rows), so that each thread holds whole 2 × 2 cells of level 1 of
 // the scores' gradient. Gradients of the queries are added up in float32 in the workspace; finish_kernel brings them home.

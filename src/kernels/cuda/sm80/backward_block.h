@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a block of the backward pass has: how its warps share the work, what lies where in shared memory, the sums that stay in
 // registers, and products of what lies there.
 #pragma once

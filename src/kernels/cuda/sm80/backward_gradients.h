@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step of the backward pass, second half: what it adds to the gradients of values, keys and queries; and writing those of
 // values and keys at the end.
 #pragma once

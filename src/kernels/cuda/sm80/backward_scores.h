@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step of the backward pass, first half: probabilities, and the gradient of the scores at every level, to shared memory.
 #pragma once
 

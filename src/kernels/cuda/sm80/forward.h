@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The forward pass on Ampere's tensor cores: 128 queries a block, four warps, steps of 64 keys.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sizes of the sm80 kernels' tiles and of the memory they take, and the functions that start them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sm80 kernels by element type, width and levels.
 #include <algorithm>
 #include <type_traits>

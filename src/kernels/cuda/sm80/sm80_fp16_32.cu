@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sm80 kernels for float16, width 32.
 #include "backward.h"
 #include "forward.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ampere's instructions: loads of matrix fragments, products of a warp.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tiles of all levels in shared memory, and the order in which their rows meet in a warp's fragments.
 //
 // A warp works on 32 tokens as rows of its score tile: 16 pairs, the even tokens in one 16-row block and the odd ones in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper: which problems it takes, its workspace, and the order of its kernels.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper, what its kernels share: parameters, the order of work, how tiles lie.
 //
 // A block has 128 keys of a head and goes through tiles of 64 queries. Scores are transposed: keys are rows of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper for widths above 64. Of a block's four warpgroups, two have 64 keys each and make probabilities,
 // gradients of scores, the gradients of keys and values, and for 64 columns each the sums for the gradients of queries;
 // one makes coarse scores up to two steps ahead, and sums for the gradients of coarse queries; one loads, and adds sums to

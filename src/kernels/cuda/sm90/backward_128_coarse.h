@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper for widths above 64: the warpgroup that has the coarse levels.
 #pragma once
 

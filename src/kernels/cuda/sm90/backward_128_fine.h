@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper for widths above 64: a warpgroup that has 64 keys of level 0.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper for widths above 64: gradients of the keys of levels 1 and 2, after a block's last step.
 //
 // There is no room for their sums in the steps. A step only leaves its gradients of scores of pairs of keys and pairs of

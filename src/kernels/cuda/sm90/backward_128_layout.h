@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper for widths above 64: where things lie in shared memory and in the workspace.
 #pragma once
 

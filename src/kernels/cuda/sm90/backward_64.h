@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper for widths up to 64. Of a block's four warpgroups, two have 64 keys each and make probabilities,
 // gradients of scores, and the gradients of keys and values; one makes coarse scores a step ahead, the gradients of
 // coarse keys, and the sums for the gradients of queries; one loads, and has the copy engine add the sums to those in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper: kernels for bfloat16, widths above 64.
 #include "backward_128.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper, levels from 3 on: the memory that a running block has for them, and their rows.
 //
 // A block has 128 keys. Two ideas keep these levels from costing much:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper, levels from 3 on: gradients, of scores in each step, and of keys and queries after a block's last
 // step. See backward_deep.h.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper, levels from 3 on: scores, made before a block's first step and read in each. See backward_deep.h.
 #pragma once
 

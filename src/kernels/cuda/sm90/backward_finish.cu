@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper, its last part: gradients from sums that lie in the order of accumulators.
 #include "../launch.h"
 #include "backward.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper: kernels for float16, widths above 64.
 #include "backward_128.h"
 

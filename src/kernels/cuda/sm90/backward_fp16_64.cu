@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper: kernels for float16, widths up to 64.
 #include "backward_64.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper: half a step of a warpgroup, 64 keys and 32 queries. For widths up to 64, halves take turns with the
 // tensor cores, and need so few registers that the keys and values of the warpgroup can stay in some.
 //

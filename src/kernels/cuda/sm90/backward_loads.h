@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper: loads. One thread starts all copies of a kind: an instruction for the copy engine has its operands
 // from registers of a whole warp, so that lanes that start one each would only put theirs there by turns. Tiles are in
 // panels of 64 columns (or of 32, if there are no more), rows of row_bytes.

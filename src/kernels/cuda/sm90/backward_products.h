@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper: what products are made of and where they go, in shared memory and registers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper: results, from accumulators to the rows of arrays.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper: scores, probabilities and the gradients of scores.
 #pragma once
 

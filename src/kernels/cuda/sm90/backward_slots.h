@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper: slots, memory that a running block has for itself, for what a step leaves to be used after the last
 // one: gradients of coarse scores (backward_128_late.h) and scores and gradients of levels from 3 on (backward_deep.h).
 //

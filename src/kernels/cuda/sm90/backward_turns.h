@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper: the turns of the blocks of a head at a tile of queries. With a causal mask the last keys that see the
 // tile are first, else the first keys: that is the order in which their blocks start and come by.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Levels from 3 on, on Hopper: what the forward and the backward share.
 //
 // Blocks of 8 x 8 scores share one score of level 3, so 128 x 128 scores have 16 x 16 of level 3, and of levels 4 to 7

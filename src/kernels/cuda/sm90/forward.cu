@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward on Hopper: which problems it takes, and what the host prepares.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward on Hopper, what its kernels share: the order of the work, copies of coarse keys, softmax, output.
 //
 // In an accumulator of 64 x N a thread owns rows r and r + 8 of its warp's 16, and columns 2c, 2c + 1 of each block of

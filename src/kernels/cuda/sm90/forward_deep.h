@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward on Hopper, levels from 3 on. A tile of 128 x 128 scores has 16 x 16 of level 3. Those of all these levels,
 // weighted, are summed at its resolution; the sums join the scores of level 2.
 //

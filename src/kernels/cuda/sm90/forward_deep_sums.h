@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward on Hopper, levels from 3 on: how consumers make their sums before the first tile. See forward_deep.h.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward on Hopper: float16, widths up to 64.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the host tells a forward kernel of the Hopper family.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward on Hopper for widths up to 64: tiles of 256 query rows by 128 keys. Two warpgroups of consumers have 128 rows
 // each, the even ones and the odd ones, and compute the coarse scores that both need once; a warpgroup of producers
 // loads.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward on Hopper for widths up to 64, one of two kinds of consumers: threads join the scores of levels 1 and 2 once
 // for the even and the odd rows, and keep them for the odd ones in registers. Also for one level, where both kinds would
 // be the same.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward on Hopper for widths up to 64: where things lie in shared memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward on Hopper for widths up to 64: what the warp that loads queries tells each consumer about its part of an item.
 // Finding it out takes several divisions, one after another; a consumer that did so would keep the tensor cores waiting.
 #pragma once

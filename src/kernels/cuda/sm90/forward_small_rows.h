@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward on Hopper for widths up to 64, what the two kinds of consumers share: exponentials and their products with
 // the values, and tiles that a consumer does not need.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward on Hopper for width 64 and more than one level, one of two kinds of consumers: products sum the scores. The
 // product of level 2 starts from the sums of coarser levels if there are any, that of level 1 from the scores of level 2,
 // whose keys lie twice for that, and the product of the odd rows from the sum.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward on Hopper for widths above 64: tiles of 128 query rows by 128 keys. One warpgroup of consumers has the even
 // rows, one the odd ones; a coarse warpgroup computes the scores of levels 1 and 2, which both need, one tile ahead; a
 // warpgroup of producers loads.

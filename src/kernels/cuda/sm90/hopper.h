@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hopper's own instructions: barriers in shared memory, the copy engine (TMA), warpgroup products (wgmma), register budgets.
 #pragma once
 

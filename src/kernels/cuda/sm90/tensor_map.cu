@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Descriptions of arrays for Hopper's copy engine, made by the driver, which is found at run time.
 #include <stdexcept>
 #include <string>

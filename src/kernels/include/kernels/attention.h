@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HKT attention on raw memory: pointers, strides and a way to use several cores. Knows nothing of Torch.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layer norm of many short rows. torch's kernels take several times what the memory needs for these.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layer norms of Block and Classifier.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layer norm on CUDA, differentiable.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrices small enough for a page: a byte for each number.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers to one HTML page that needs nothing beside itself.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an examination says of each of the paper's claims, in a word and a sentence.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every claim of the paper, examined on one model and some of its inputs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model taken block by block, in float64, to see what its attention sees.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints: the best model, and the state from which a killed run goes on to the same bits.
 #pragma once
 

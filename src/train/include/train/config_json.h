@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole config as JSON, for files and flags; inside, the struct travels.
 #pragma once
 

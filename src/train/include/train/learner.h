@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A classifier with its optimiser: one step of learning, and what it says of a split.
 #pragma once
 

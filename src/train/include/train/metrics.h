@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // metrics.jsonl: what happened in a run, an object a line.
 #pragma once
 

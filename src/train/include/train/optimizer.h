@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AdamW: its schedule, its state by the names of the parameters, one step.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Named configs to start from, and how changes are laid over them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which program, on which machine: what is written beside every measured number.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The run directory: where the files of one training run lie. It is the contract between training and everything after.
 #pragma once
 

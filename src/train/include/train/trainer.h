@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The training loop: from a config and data to a run directory, stoppable and resumable at any step.
 #pragma once
 
