@@ -61,7 +61,7 @@ test sanitize: export OMP_WAIT_POLICY = passive
 
 test: build-all
 	ctest --preset $(preset)
-	HKT_BUILD=build $(python) -m pytest -q tests/python
+	HKT_BUILD=build $(python) -m pytest -q -n 2 --dist loadfile tests/python
 	scripts/check-limits
 
 bench: build-all
