@@ -85,7 +85,9 @@ HKT_INLINE Vector<T> exp2(Vector<T> x) {
   x = larger<T>(x, splat(E::lowest));
   const Vector<T> shifted = x + E::round_shift;
   const Vector<T> p = exp2_of_fraction<T>(x - (shifted - E::round_shift));
-  return bits_as<Vector<T>>(bits_as<Mask<T>>(p) + (bits_as<Mask<T>>(shifted) << E::mantissa_bits));
+  // Unsigned: lanes beyond the last key hold anything, and may overflow.
+  using Bits = Vector<std::make_unsigned_t<BitsOf<T>>>;
+  return bits_as<Vector<T>>(bits_as<Bits>(p) + (bits_as<Bits>(shifted) << E::mantissa_bits));
 #endif
 }
 
