@@ -13,7 +13,7 @@ void forward(const AttentionForward& problem, const Device& device);
 void backward(const AttentionBackward& problem, const Device& device, void* workspace);
 }  // namespace plain
 
-// fp16 and bf16 on tensor cores, Ampere and later: any shape.
+// fp16 and bf16 on tensor cores, Ampere and later: aligned rows, widths that are multiples of 8 up to 128, as shared memory allows.
 namespace sm80 {
 bool can_run(const AttentionForward& problem, const Device& device);
 bool can_run(const AttentionBackward& problem, const Device& device);
