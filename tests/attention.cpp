@@ -11,6 +11,7 @@
 #include "compare.h"
 #include "hkt/ops.h"
 #include "hkt/reference.h"
+#include "memory_meter.h"
 
 namespace hkt::testing {
 namespace {
@@ -94,6 +95,42 @@ TEST(Attention, LowPrecisionIsWithinTwiceTheErrorOfPyTorch) {
             EXPECT_LE(error(our_grads[i], exact_grads[i]), 2 * error(their_grads[i], exact_grads[i]))
                 << describe(c, "gradient of " + inputs.name(i)) << ", " << type;
         }
+}
+
+TEST(Attention, RowsMayLieBeyondTwoGibielements) {
+  for (const auto& [type, tolerance] : {std::pair{at::kDouble, 1e-12}, {at::kBFloat16, 3e-2}})
+    expect_matches(reference::attention, {1, 1, 140, 24, 24, 3, true, true, Layout::far_rows}, type, tolerance, 8);
+}
+
+// All heads are one, expanded, so that results alone take memory.
+TEST(Attention, ResultsMayHaveMoreThanTwoGibielements) {
+  if (available_bytes() < int64_t{14} << 30) GTEST_SKIP() << "needs 14 GiB of memory";
+  const int64_t batch = 1050, heads = 500, length = 16, width = 8, value_width = 256;
+  ASSERT_GT(batch * heads * length * value_width, int64_t{1} << 31);
+  const AttentionCase one{1, 1, length, width, value_width, 2, true};
+  const auto inputs = make_inputs(one, at::kBFloat16, 3);
+  const auto expand = [&](const at::Tensor& tensor) {
+    return tensor.detach().expand({batch, heads, -1, -1}).requires_grad_();
+  };
+  AttentionInputs expanded{{}, {}, expand(inputs.v), inputs.weights.detach().expand({heads, 2}).requires_grad_(), {}};
+  for (const auto& level : inputs.q) expanded.q.push_back(expand(level));
+  for (const auto& level : inputs.k) expanded.k.push_back(expand(level));
+  const auto direction = at::randn({1, 1, length, value_width}, at::kBFloat16);
+
+  const auto expect_all_heads = [&](const at::Tensor& all, const at::Tensor& first, const std::string& what) {
+    bool equal = true;
+    for (int64_t b = batch - 1; b >= 0; b -= 20) equal = equal && all[b].equal(first[0].expand(all[b].sizes()));
+    EXPECT_TRUE(equal) << what;
+  };
+  const auto [out, lse] = fast(inputs, true);
+  const auto [all_out, all_lse] = fast(expanded, true);
+  expect_all_heads(all_out, out, "out");
+  expect_all_heads(all_lse, lse, "lse");
+  const auto grads = torch::autograd::grad({out}, inputs.all(), {direction});
+  const auto all_grads =
+      torch::autograd::grad({all_out}, expanded.all(), {direction.expand({batch, heads, length, value_width})});
+  for (size_t i = 0; i + 1 < grads.size(); ++i)
+    expect_all_heads(all_grads[i], grads[i], "gradient of " + inputs.name(i));
 }
 
 TEST(Attention, OneLevelAndOneHotWeightsAreStandardAttention) {

@@ -12,7 +12,8 @@
 
 namespace hkt::testing {
 
-enum class Layout { heads_first, heads_inside, padded_rows, transposed_rows };  // of q, k and v in memory
+// Of q, k and v in memory. With far_rows 128 rows span 2³¹ elements, of which only the used ones are touched.
+enum class Layout { heads_first, heads_inside, padded_rows, transposed_rows, far_rows };
 
 struct AttentionCase {
   int64_t batch, heads, length, width, value_width, levels;
@@ -22,7 +23,7 @@ struct AttentionCase {
 };
 
 inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
-  static const char* layouts[] = {"[B,H,T,D]", "[B,T,H,D]", "padded rows", "transposed rows"};
+  static const char* layouts[] = {"[B,H,T,D]", "[B,T,H,D]", "padded rows", "transposed rows", "far rows"};
   return out << "B=" << c.batch << " H=" << c.heads << " T=" << c.length << " D=" << c.width << " Dv=" << c.value_width
              << " L=" << c.levels << (c.causal ? " causal" : " full") << (c.with_lengths ? " lengths " : " ")
              << layouts[static_cast<int>(c.layout)];
@@ -121,6 +122,8 @@ inline at::Tensor random_in_layout(const AttentionCase& c, int64_t rows, int64_t
       return at::randn({c.batch, c.heads, rows, width + 3}, options).narrow(3, 1, width);
     case Layout::transposed_rows:
       return at::randn({c.batch, c.heads, width, rows}, options).transpose(2, 3);
+    case Layout::far_rows:
+      return at::empty({c.batch, c.heads, rows, int64_t{1} << 24}, options).narrow(3, 0, width).normal_();
   }
   return {};
 }

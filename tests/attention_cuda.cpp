@@ -6,6 +6,7 @@
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
@@ -359,23 +360,51 @@ TEST_F(AttentionCuda, RunsOnTheCallersStreamAndInsideAGraph) {
     }
 }
 
-// Offsets beyond 2³¹ elements.
-TEST_F(AttentionCuda, StridesBeyondTwoGibielements) {
-  const int64_t stride = (int64_t{1} << 31) + 64;
-  const auto far = [&](int64_t rows) {
-    auto storage = at::empty({stride + rows * 64 * 2}, at::TensorOptions(at::kBFloat16).device(gpu));
-    return storage.as_strided({2, 1, rows, 64}, {stride, rows * 64, 64, 1}).normal_();
-  };
-  AttentionInputs inputs;
-  inputs.q = {far(150)};
-  inputs.k = {far(150)};
-  inputs.v = far(150);
-  inputs.weights = at::ones({1, 1}, at::TensorOptions(at::kFloat).device(gpu));
-  const at::NoGradGuard no_grad;
-  const auto near = [](const at::Tensor& tensor) { return tensor.contiguous(); };
-  const auto expected =
-      std::get<0>(hkt::attention({near(inputs.q[0])}, {near(inputs.k[0])}, near(inputs.v), inputs.weights));
-  EXPECT_TRUE(std::get<0>(fast(inputs, false)).equal(expected));
+TEST_F(AttentionCuda, RowsMayLieBeyondTwoGibielements) {
+  for (const int64_t levels : {3, 5})
+    for (const int64_t width : {64, 128}) {
+      const AttentionCase c{1, 1, 140, width, width, levels, true, true, Layout::far_rows};
+      for (const auto type : {at::kBFloat16, at::kHalf}) expect_low_precision(c, type, width);
+      c10::cuda::CUDACachingAllocator::emptyCache();
+    }
+  expect_exact({1, 1, 140, 24, 24, 3, true, true, Layout::far_rows}, at::kFloat, 3e-5, 1);
+}
+
+// The first and the last sequence of a batch of more than 2³¹ elements, forward and backward, against each by itself.
+void expect_like_single_sequences(const AttentionCase& c, at::ScalarType type, double tolerance) {
+  ASSERT_GT(c.batch * c.heads * c.length * c.width, int64_t{1} << 31);
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  const auto inputs = make_inputs(c, type, c.width, gpu);
+  const auto direction = at::randn({c.batch, c.heads, c.length, c.value_width}, at::TensorOptions(type).device(gpu));
+  const auto results = fast_results(inputs, direction, c.causal);
+  for (const int64_t b : {int64_t{0}, c.batch - 1}) {
+    const auto part = [&](const at::Tensor& tensor) {
+      return tensor.detach().narrow(0, b, 1).clone().requires_grad_();
+    };
+    AttentionInputs single{{}, {}, part(inputs.v), inputs.weights, {}};
+    for (const auto& level : inputs.q) single.q.push_back(part(level));
+    for (const auto& level : inputs.k) single.k.push_back(part(level));
+    const auto expected = fast_results(single, direction.narrow(0, b, 1), c.causal);
+    for (size_t i = 0; i + 1 < expected.tensors.size(); ++i) {  // the weights' gradient sums over the batch
+      const auto& exact = expected.tensors[i];
+      const double difference = (results.tensors[i].narrow(0, b, 1) - exact).norm().item<double>();
+      EXPECT_LE(difference, tolerance * exact.norm().item<double>()) << describe(c, expected.names[i]) << ", " << b;
+    }
+  }
+}
+
+TEST_F(AttentionCuda, MoreThanTwoGibielements) {
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  size_t free = 0, total = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  if (free < size_t{110} << 30) GTEST_SKIP() << "needs 110 GiB of GPU memory";
+  for (const bool deterministic : {false, true}) {
+    at::globalContext().setDeterministicAlgorithms(deterministic, false);
+    expect_like_single_sequences({4100, 64, 128, 64, 64, 3, true}, at::kBFloat16, 1e-2);
+    expect_like_single_sequences({1025, 64, 256, 128, 128, 5, false}, at::kBFloat16, 1e-2);
+  }
+  expect_like_single_sequences({4100, 64, 128, 64, 64, 2, true}, at::kFloat, 1e-4);
+  c10::cuda::CUDACachingAllocator::emptyCache();
 }
 
 }  // namespace

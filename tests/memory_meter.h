@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory torch asks for while something runs.
+// How much memory torch asks for while something runs, and how much there is.
 #pragma once
 
 #include <c10/core/CPUAllocator.h>
@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <fstream>
 #include <memory>
+#include <string>
 
 namespace hkt::testing {
 
@@ -30,7 +32,7 @@ class MemoryMeter : public c10::MemoryReportingInfoBase {
 };
 
 template <class Work>
-MemoryMeter metered(Work work) {
+MemoryMeter metered(const Work& work) {
   const auto meter = std::make_shared<MemoryMeter>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
   work();
@@ -39,14 +41,22 @@ MemoryMeter metered(Work work) {
 
 // The most that was held at a time.
 template <class Work>
-int64_t peak_bytes(Work work) {
+int64_t peak_bytes(const Work& work) {
   return metered(work).peak();
 }
 
 // The largest single piece.
 template <class Work>
-int64_t largest_bytes(Work work) {
+int64_t largest_bytes(const Work& work) {
   return metered(work).largest();
+}
+
+// What the machine could still give; 0 where it does not say.
+inline int64_t available_bytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("MemAvailable:")) return std::stoll(line.substr(13)) * 1024;
+  return 0;
 }
 
 }  // namespace hkt::testing

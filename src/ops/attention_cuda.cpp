@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt::attention on CUDA: torch's device, stream, allocator and wish for determinism to the kernels.
+// hkt::attention on CUDA: gives the kernels torch's device, stream, allocator and deterministic setting.
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/EmptyTensor.h>
@@ -12,11 +12,9 @@
 namespace hkt::ops {
 namespace {
 
-// Not at::empty, which with the deterministic flag fills what it returns: hundreds of megabytes, for nobody.
-template <class Problem>
-at::Tensor workspace_for(const Problem& problem, const kernels::cuda::Device& device, const at::Tensor& like) {
-  const std::int64_t bytes = kernels::cuda::workspace_bytes(problem, device);
-  return at::detail::empty_cuda({bytes}, like.options().dtype(at::kByte));
+// Not at::empty, which under torch.use_deterministic_algorithms fills the memory: up to hundreds of megabytes, for nothing.
+at::Tensor allocate_workspace(const kernels::cuda::Plan& plan, const at::Tensor& like) {
+  return at::detail::empty_cuda({plan.workspace_bytes}, like.options().dtype(at::kByte));
 }
 
 AttentionOutput attention_cuda(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
@@ -27,8 +25,9 @@ AttentionOutput attention_cuda(at::TensorList q, at::TensorList k, const at::Ten
   if (v.numel() == 0) return output;
   const auto call = forward_call(q, k, v, weights, causal, lengths, scale, output);
   const auto device = current_device();
-  const auto workspace = workspace_for(call.problem, device, v);
-  kernels::cuda::attention_forward(call.problem, device, workspace.data_ptr());
+  const auto plan = kernels::cuda::plan(call.problem, device);
+  const auto workspace = allocate_workspace(plan, v);
+  kernels::cuda::attention_forward(call.problem, device, plan, workspace.data_ptr());
   return output;
 }
 
@@ -46,8 +45,9 @@ AttentionGradients attention_backward_cuda(const at::Tensor& grad_out, at::Tenso
   }
   const auto call = backward_call(grad_out, q, k, v, weights, causal, lengths, scale, {out, lse}, gradients);
   const auto device = current_device();
-  const auto workspace = workspace_for(call.problem, device, v);
-  kernels::cuda::attention_backward(call.problem, device, workspace.data_ptr());
+  const auto plan = kernels::cuda::plan(call.problem, device);
+  const auto workspace = allocate_workspace(plan, v);
+  kernels::cuda::attention_backward(call.problem, device, plan, workspace.data_ptr());
   return in_types_of_inputs(gradients, weights);
 }
 

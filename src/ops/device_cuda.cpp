@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The current CUDA device: its properties, stream and the wish for determinism.
+// The current CUDA device: its properties, stream and deterministic setting.
 #include "device_cuda.h"
 
 #include <ATen/Context.h>
@@ -12,13 +12,13 @@
 namespace hkt::ops {
 namespace {
 
-// HKT_CUDA_CAPABILITY=80 keeps to the kernels of that generation and older ones, as ATEN_CPU_CAPABILITY does on the CPU.
-int most_capability() {
-  static const int most = [] {
+// HKT_CUDA_CAPABILITY=80 selects kernels as for a device of compute capability 8.0, like ATEN_CPU_CAPABILITY on the CPU.
+int max_capability() {
+  static const int limit = [] {
     const char* text = std::getenv("HKT_CUDA_CAPABILITY");
     return text ? std::atoi(text) : std::numeric_limits<int>::max();
   }();
-  return most;
+  return limit;
 }
 
 }  // namespace
@@ -27,14 +27,14 @@ kernels::cuda::Device current_device() {
   const auto* properties = at::cuda::getCurrentDeviceProperties();
   kernels::cuda::Device device;
   device.capability = 10 * properties->major + properties->minor;
-  device.multiprocessors = properties->multiProcessorCount;
+  device.sm_count = properties->multiProcessorCount;
   device.shared_bytes = static_cast<int>(properties->sharedMemPerBlockOptin);
   device.stream = at::cuda::getCurrentCUDAStream().stream();
   device.deterministic = at::globalContext().deterministicAlgorithms();
   TORCH_CHECK(device.capability >= kernels::cuda::oldest_capability, "hkt: ", properties->name,
               " has compute capability ", properties->major, ".", properties->minor, "; this build has kernels for ",
               kernels::cuda::built_for());
-  device.capability = std::min(device.capability, most_capability());
+  device.capability = std::min(device.capability, max_capability());
   return device;
 }
 

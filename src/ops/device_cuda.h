@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels need to know of the current CUDA device, as torch has it.
+// Torch's current CUDA device, described for the kernels.
 #pragma once
 
 #include "kernels/attention.h"
 
 namespace hkt::ops {
 
-// Throws c10::Error, with what was built for what, where there are no kernels for the device.
+// Throws c10::Error if this build has no kernels for the device; the message says which devices it supports.
 kernels::cuda::Device current_device();
 
 }  // namespace hkt::ops

@@ -1,33 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// HKT attention on CUDA: which family of kernels takes a problem.
+// HKT attention on CUDA: the plan, which family of kernels takes a problem, and its launch.
 #include "kernels/attention.h"
+
+#include <stdexcept>
 
 #include "families.h"
 
 namespace hkt::kernels::cuda {
+namespace {
+
+template <class Problem>
+Plan first_that_can_run(const Problem& problem, const Device& device) {
+  if (sm90::can_run(problem, device)) return {Family::sm90, sm90::workspace_bytes(problem, device)};
+  if (sm80::can_run(problem, device)) return {Family::sm80, sm80::workspace_bytes(problem, device)};
+  if (plain::can_run(problem, device)) return {Family::plain, plain::workspace_bytes(problem, device)};
+  throw std::runtime_error("hkt: no CUDA kernel takes this problem");
+}
+
+}  // namespace
 
 std::string_view built_for() { return "8.0 (Ampere), 9.0 (Hopper) and later ones"; }
 
-std::int64_t workspace_bytes(const AttentionForward& problem, const Device& device) {
-  return sm90::can_run_forward(problem, device) ? sm90::workspace_bytes(problem, device) : 0;
+Plan plan(const AttentionForward& problem, const Device& device) { return first_that_can_run(problem, device); }
+Plan plan(const AttentionBackward& problem, const Device& device) { return first_that_can_run(problem, device); }
+
+void attention_forward(const AttentionForward& problem, const Device& device, const Plan& plan, void* workspace) {
+  switch (plan.family) {
+    case Family::sm90:
+      return sm90::forward(problem, device, workspace);
+    case Family::sm80:
+      return sm80::forward(problem, device, workspace);
+    case Family::plain:
+      return plain::forward(problem, device, workspace);
+  }
+  throw std::runtime_error("hkt: unknown family of CUDA kernels");
 }
 
-std::int64_t workspace_bytes(const AttentionBackward& problem, const Device& device) {
-  if (sm90::can_run_backward(problem, device)) return sm90::workspace_bytes(problem, device);
-  if (sm80::can_run(problem, device)) return sm80::workspace_bytes(problem, device);
-  return plain::workspace_bytes(problem);
-}
-
-void attention_forward(const AttentionForward& problem, const Device& device, void* workspace) {
-  if (sm90::can_run_forward(problem, device)) return sm90::forward(problem, device, workspace);
-  if (sm80::can_run(problem, device)) return sm80::forward(problem, device);
-  plain::forward(problem, device);
-}
-
-void attention_backward(const AttentionBackward& problem, const Device& device, void* workspace) {
-  if (sm90::can_run_backward(problem, device)) return sm90::backward(problem, device, workspace);
-  if (sm80::can_run(problem, device)) return sm80::backward(problem, device, workspace);
-  plain::backward(problem, device, workspace);
+void attention_backward(const AttentionBackward& problem, const Device& device, const Plan& plan, void* workspace) {
+  switch (plan.family) {
+    case Family::sm90:
+      return sm90::backward(problem, device, workspace);
+    case Family::sm80:
+      return sm80::backward(problem, device, workspace);
+    case Family::plain:
+      return plain::backward(problem, device, workspace);
+  }
+  throw std::runtime_error("hkt: unknown family of CUDA kernels");
 }
 
 }  // namespace hkt::kernels::cuda

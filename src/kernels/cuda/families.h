@@ -1,35 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// The families of CUDA kernels, and which problems each can take. attention.cpp chooses among them.
+// The families of CUDA kernels. Each has the same functions: attention.cpp plans with can_run and workspace_bytes,
+// and launches with forward and backward.
 #pragma once
 
 #include "kernels/attention.h"
 
 namespace hkt::kernels::cuda {
 
-// Any element type, shape and stride, in the arithmetic of the elements (float32 for the small types).
-namespace plain {
-std::int64_t workspace_bytes(const AttentionBackward& problem);
-void forward(const AttentionForward& problem, const Device& device);
+// fp16 and bf16 on Hopper (wgmma, TMA): equal widths, multiples of 8 up to 128; addresses and strides that TMA takes.
+namespace sm90 {
+bool can_run(const AttentionForward& problem, const Device& device);
+bool can_run(const AttentionBackward& problem, const Device& device);
+std::int64_t workspace_bytes(const AttentionForward& problem, const Device& device);
+std::int64_t workspace_bytes(const AttentionBackward& problem, const Device& device);
+void forward(const AttentionForward& problem, const Device& device, void* workspace);
 void backward(const AttentionBackward& problem, const Device& device, void* workspace);
-}  // namespace plain
+}  // namespace sm90
 
-// fp16 and bf16 on tensor cores, Ampere and later: aligned rows, widths that are multiples of 8 up to 128, as shared memory allows.
+// fp16 and bf16 on Ampere and later (mma.sync): widths that are multiples of 8 up to 128, aligned rows, as far as a tile
+// fits in shared memory.
 namespace sm80 {
 bool can_run(const AttentionForward& problem, const Device& device);
 bool can_run(const AttentionBackward& problem, const Device& device);
+std::int64_t workspace_bytes(const AttentionForward& problem, const Device& device);
 std::int64_t workspace_bytes(const AttentionBackward& problem, const Device& device);
-void forward(const AttentionForward& problem, const Device& device);
+void forward(const AttentionForward& problem, const Device& device, void* workspace);
 void backward(const AttentionBackward& problem, const Device& device, void* workspace);
 }  // namespace sm80
 
-// bf16 and fp16 on Hopper: equal widths up to 128, addresses and strides that its copy engine can take.
-namespace sm90 {
-bool can_run_forward(const AttentionForward& problem, const Device& device);
+// Every problem, without tensor cores, in the arithmetic of the elements (float32 for fp16 and bf16).
+namespace plain {
+bool can_run(const AttentionForward& problem, const Device& device);
+bool can_run(const AttentionBackward& problem, const Device& device);
 std::int64_t workspace_bytes(const AttentionForward& problem, const Device& device);
-void forward(const AttentionForward& problem, const Device& device, void* workspace);
-bool can_run_backward(const AttentionBackward& problem, const Device& device);
 std::int64_t workspace_bytes(const AttentionBackward& problem, const Device& device);
+void forward(const AttentionForward& problem, const Device& device, void* workspace);
 void backward(const AttentionBackward& problem, const Device& device, void* workspace);
-}  // namespace sm90
+}  // namespace plain
 
 }  // namespace hkt::kernels::cuda

@@ -4,8 +4,8 @@
 // a second kernel adds these sums, always in the same order.
 #include <algorithm>
 
-#include "element.h"
-#include "launch.h"
+#include "common/element.h"
+#include "common/launch.h"
 #include "kernels/layer_norm.h"
 
 namespace hkt::kernels::cuda {
@@ -14,7 +14,7 @@ namespace {
 constexpr int warp = 32;
 constexpr int threads = 256;
 constexpr int warps = threads / warp;
-constexpr int most_blocks = 2;  // that a multiprocessor holds
+constexpr int most_blocks = 2;  // resident on an SM
 
 // How a row is spread: lane i of `lanes` holds columns 4 (v · lanes + i) to + 3 for each v < vectors. `whole`: the width
 // is a multiple of 4 and every row is aligned, so that four columns are one access.
@@ -304,7 +304,7 @@ void with_spread(int width, bool is_aligned, Function function) {
 // At least one, which writes the gradients of weight and bias where there are no rows.
 template <class S>
 int blocks_for(const LayerNorm& problem, const Device& device) {
-  const auto most = static_cast<std::int64_t>(device.multiprocessors) * S::blocks;
+  const auto most = static_cast<std::int64_t>(device.sm_count) * S::blocks;
   return static_cast<int>(std::clamp<std::int64_t>(ceil_divide<std::int64_t>(problem.rows, S::rows), 1, most));
 }
 
@@ -312,7 +312,7 @@ int blocks_for(const LayerNorm& problem, const Device& device) {
 
 std::int64_t workspace_bytes(const LayerNormBackward& problem, const Device& device) {
   const std::int64_t row_bytes = 2 * problem.width * static_cast<std::int64_t>(sizeof(float));
-  return row_bytes * device.multiprocessors * most_blocks;
+  return row_bytes * device.sm_count * most_blocks;
 }
 
 void layer_norm_forward(const LayerNorm& problem, const Device& device) {

@@ -4,8 +4,8 @@
 // and grad_v. Nothing is added by two blocks but rows of level 7, which two tiles share; of two terms the order is moot.
 #pragma once
 
-#include "../families.h"
-#include "tile.h"
+#include "families.h"
+#include "plain/tile.h"
 
 namespace hkt::kernels::cuda::plain {
 
@@ -25,8 +25,8 @@ __global__ void delta_kernel(const __grid_constant__ AttentionBackward problem, 
   if (all >= rows) return;
   const std::int64_t row = all % problem.length, head = all / problem.length % problem.heads;
   const std::int64_t batch = all / problem.length / problem.heads;
-  const S* out = rows_of<S>(problem.out, batch, head, 0).data + row * problem.out.row_stride;
-  const S* grad = rows_of<S>(problem.grad_out, batch, head, 0).data + row * problem.grad_out.row_stride;
+  const S* out = head_rows<const S>(problem.out, batch, head) + row * problem.out.row_stride;
+  const S* grad = head_rows<const S>(problem.grad_out, batch, head) + row * problem.grad_out.row_stride;
   T sum = 0;
   if (row < valid_length(problem, batch))
     for (int column = threadIdx.x % 32; column < problem.value_width; column += 32)
@@ -52,7 +52,7 @@ __device__ T write_gradient(const T (&sums)[rows][padded / 16], const Array& to,
                             std::int64_t head, std::int64_t first_row, std::int64_t row_count, int group, int width,
                             T weight, bool is_shared) {
   S* result = static_cast<S*>(to.data) + batch * to.batch_stride + head * to.head_stride;
-  const S* from = rows_of<S>(own, batch, head, 0).data;
+  const S* from = head_rows<const S>(own, batch, head);
   T dot = 0;
   if (thread_y() % group) return dot;
 #pragma unroll
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(BackwardShape<S>::threads)
     const std::int64_t next = is_last ? other + Shape::other_tokens : other;
     unsigned char* stage = memory + turn * stage_size;
     turn ^= 1;
-    wait_for_copies();
+    cp_async_wait_all();
     __syncthreads();
     if (next < end) start(is_last ? 0 : job + 1, next, memory + turn * stage_size);
 
@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(BackwardShape<S>::threads)
     other = next;
   }
 
-  wait_for_copies();
+  cp_async_wait_all();
   const Array(&grad_own)[max_levels] = by_query ? problem.grad_q : problem.grad_k;
   const auto finish = [&](auto& sums, int level) {
     if (level >= levels) return;
@@ -303,7 +303,7 @@ __global__ void zero_kernel(const __grid_constant__ Array array, std::int64_t ro
   if (i >= count) return;
   const std::int64_t column = i % width, row = i / width % rows, head = i / width / rows % heads;
   const std::int64_t batch = i / width / rows / heads;
-  S* rows_begin = static_cast<S*>(array.data) + batch * array.batch_stride + head * array.head_stride;
+  S* rows_begin = head_rows<S>(array, batch, head);
   rows_begin[row * array.row_stride + column] = static_cast<S>(0.0f);
 }
 

@@ -2,8 +2,8 @@
 // The forward pass for any element type and shape, in float64 or float32.
 #pragma once
 
-#include "../families.h"
-#include "tile.h"
+#include "families.h"
+#include "plain/tile.h"
 
 namespace hkt::kernels::cuda::plain {
 
@@ -12,7 +12,7 @@ template <class S, int padded>
 using ForwardShape = std::conditional_t<std::is_same_v<S, double>, Shape<double, 4, 4>,
                                         std::conditional_t<(padded > 128), Shape<float, 4, 8>, Shape<float, 8, 8>>>;
 
-// Blocks on a multiprocessor at once: as many as registers suffice for.
+// Resident CTAs on an SM: as many as registers suffice for.
 template <class S, int padded>
 inline constexpr int forward_blocks = std::is_same_v<S, double> || padded > 128 ? 1
                                       : padded > 64                             ? 2
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(ForwardShape<S, padded>::threads, forward_bloc
     const std::int64_t next_key = is_last ? key + Shape::other_tokens : key;
     unsigned char* stage = memory + turn * stage_size;
     turn ^= 1;
-    wait_for_copies();
+    cp_async_wait_all();
     __syncthreads();
     if (next_key < end) start(is_last ? 0 : job + 1, next_key, memory + turn * stage_size);
 
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(ForwardShape<S, padded>::threads, forward_bloc
     key = next_key;
   }
 
-  S* result = static_cast<S*>(problem.out.data) + batch * problem.out.batch_stride + head * problem.out.head_stride;
+  S* result = head_rows<S>(problem.out, batch, head);
   T* lse = static_cast<T*>(problem.lse) + (batch * problem.heads + head) * problem.length;
 #pragma unroll
   for (int i = 0; i < Shape::rows; ++i) {

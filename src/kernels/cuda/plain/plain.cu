@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plain kernels by element type.
-#include "../element.h"
-#include "../families.h"
-#include "../launch.h"
+// The plain family: its workspace, and its kernels by element type.
+#include "common/element.h"
+#include "common/launch.h"
+#include "families.h"
 
 namespace hkt::kernels::cuda::plain {
 
@@ -11,14 +11,19 @@ void start_forward(const AttentionForward& problem, const Device& device);
 template <class S>
 void start_backward(const AttentionBackward& problem, const Device& device, void* workspace);
 
+bool can_run(const AttentionForward&, const Device&) { return true; }
+bool can_run(const AttentionBackward&, const Device&) { return true; }
+
+std::int64_t workspace_bytes(const AttentionForward&, const Device&) { return 0; }
+
 // delta for each row, and for each tile its part of the weights' gradient.
-std::int64_t workspace_bytes(const AttentionBackward& problem) {
+std::int64_t workspace_bytes(const AttentionBackward& problem, const Device&) {
   const std::int64_t sequences = problem.batch * problem.heads;
   const std::int64_t tiles = ceil_divide<std::int64_t>(problem.length, 64);
   return sequences * (problem.length + tiles * problem.levels) * (problem.element == Element::float64 ? 8 : 4);
 }
 
-void forward(const AttentionForward& problem, const Device& device) {
+void forward(const AttentionForward& problem, const Device& device, void*) {
   switch (problem.element) {
     case Element::float32:
       return start_forward<float>(problem, device);

@@ -12,9 +12,10 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "../element.h"
-#include "../launch.h"
-#include "kernels/attention.h"
+#include "common/cp_async.h"
+#include "common/element.h"
+#include "common/launch.h"
+#include "common/problem.h"
 
 namespace hkt::kernels::cuda::plain {
 
@@ -41,12 +42,7 @@ struct Shape {
 __device__ __forceinline__ int thread_x() { return threadIdx.x % 16; }
 __device__ __forceinline__ int thread_y() { return threadIdx.x / 16; }
 
-// Level l of `tokens` tokens begins at this row; it has tokens / 2^l of them, at least one.
-__host__ __device__ constexpr int level_base(int tokens, int level) { return 2 * tokens - ((2 * tokens) >> level); }
 __host__ __device__ constexpr int rows_in_tile(int tokens, int level) { return level > 6 ? 1 : tokens >> level; }
-__host__ __device__ constexpr std::int64_t level_rows(std::int64_t length, int level) {
-  return (length + (std::int64_t(1) << level) - 1) >> level;
-}
 
 // A block's shared memory: two stages, then a tile of probabilities or their gradients.
 template <class Shape>
@@ -78,15 +74,6 @@ __device__ __forceinline__ void store_16(void* to, const double* from) {
   *static_cast<double2*>(to) = {from[0], from[1]};
 }
 
-// Starts copying 16 bytes to shared memory, of which the last ones are zeros if `bytes` is less.
-__device__ __forceinline__ void copy_16(void* to, const void* from, int bytes) {
-  asm volatile(
-      "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
-      "l"(from), "r"(bytes)
-      : "memory");
-}
-__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
 // One sequence of one head of an array, stored as S, of which `count` rows are read.
 template <class S>
 struct Rows {
@@ -96,8 +83,7 @@ struct Rows {
 };
 template <class S>
 __device__ Rows<S> rows_of(const Array& array, std::int64_t batch, std::int64_t head, std::int64_t count) {
-  return {static_cast<const S*>(array.data) + batch * array.batch_stride + head * array.head_stride, array.row_stride,
-          count};
+  return {head_rows<const S>(array, batch, head), array.row_stride, count};
 }
 
 // Every array that a block reads by tiles, kept in shared memory.
@@ -135,7 +121,7 @@ __device__ __forceinline__ void copy_rows(const Rows<S>& rows, std::int64_t firs
     const bool inside = row < last;
     if constexpr (std::is_same_v<S, T>) {
       if (aligned) {
-        copy_16(to, inside ? from : rows.data, inside ? left * static_cast<int>(sizeof(T)) : 0);
+        cp_async_16(to, inside ? from : rows.data, inside ? left * static_cast<int>(sizeof(T)) : 0);
         continue;
       }
     }

@@ -4,9 +4,9 @@
 // the scores' gradient. Gradients of the queries are added up in float32 in the workspace; finish_kernel brings them home.
 #pragma once
 
-#include "../turns.h"
-#include "backward_gradients.h"
-#include "backward_scores.h"
+#include "common/semaphore.h"
+#include "sm80/backward_gradients.h"
+#include "sm80/backward_scores.h"
 
 namespace hkt::kernels::cuda::sm80 {
 
@@ -33,12 +33,12 @@ __global__ void join_kernel(const __grid_constant__ AttentionBackward problem, c
 template <class T, int width, int n, int max_level_count, int fixed>
 __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_tile::side_by_side<width, n>)
     backward_kernel(const __grid_constant__ AttentionBackward problem, const float* lse, const float* delta,
-                    const __grid_constant__ Sums all_sums, int* turns, const HeadGroups groups) {
+                    const __grid_constant__ Sums all_sums, int* semaphores, const HeadGroups groups) {
   using namespace backward_tile;
   using S = Share<width, n>;
   constexpr int thread_count = threads<width, n>;
   extern __shared__ __align__(1024) unsigned char memory[];
-  const Block<width, n> block(problem, fixed ? fixed : problem.levels, groups, turns != nullptr,
+  const Block<width, n> block(problem, fixed ? fixed : problem.levels, groups, semaphores != nullptr,
                               static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)));
   const int levels = block.levels, length = block.length;
   Source<T>* sources = reinterpret_cast<Source<T>*>(memory + block.layout.sources);  // of q and grad_out
@@ -50,10 +50,10 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
                                       problem.value_width);
     if (threadIdx.x < 2 * queries / 4) {
       const int array = threadIdx.x / (queries / 4), four = threadIdx.x % (queries / 4);
-      copy_16(block.row_data(stage, array) + 16 * four,
-              (array ? delta : lse) + block.sequence * padded + query + 4 * four, true);
+      cp_async_16(block.row_data(stage, array) + 16 * four,
+                  (array ? delta : lse) + block.sequence * padded + query + 4 * four, true);
     }
-    commit_copies();
+    cp_async_commit();
   };
   if (block.steps() > 0) {
     find_sources(sources, problem.k, problem.v, levels, block.place);
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
     find_sources(sources, problem.q, problem.grad_out, levels, block.place);
     __syncthreads();
     copy_queries(block.tile(0), 0);
-    wait_copies<0>();
+    cp_async_wait<0>();
     __syncthreads();
     write_quad_scores<T, fixed>(block, 0);
   }
@@ -73,45 +73,46 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
 
   KeyGradients<width, n, max_level_count> sums(all_sums.coarse_keys +
                                                blockIdx.x * std::int64_t(parked_floats<width, n>));
-  // In a fixed order of additions to grad_q: the counters of the sequence's tiles. The blocks of all keys before these have
-  // the same tiles, come before this block in the grid, and add first. One thread looks early whether the block's turn has
-  // come, so that usually nobody waits for that, and passes the turn of the last step while products are on their way.
-  int* const counters = turns != nullptr ? turns + block.sequence * ((length + queries - 1) / queries) : nullptr;
-  int* const is_turn = reinterpret_cast<int*>(memory + block.layout.turn);
-  const int own_turn = block.place.first / n;
+  // In a fixed order of additions to grad_q: the semaphores of the sequence's tiles. The CTAs of all earlier keys have the same
+  // tiles, come before this one in the grid, and add first. One thread peeks early at the semaphore, so that usually nobody
+  // waits for it, and releases that of the last step while products are in flight.
+  int* const tile_semaphores =
+      semaphores != nullptr ? semaphores + block.sequence * ((length + queries - 1) / queries) : nullptr;
+  int* const is_next = reinterpret_cast<int*>(memory + block.layout.is_next);
+  const int order = block.place.first / n;
   for (int step = 0; step < block.steps(); ++step) {
     const int stage = step % 2, tile = block.tile(step);
     const bool is_last = step + 1 == block.steps();
     __syncthreads();
     {
       float probabilities[2][S::blocks][4];
-      int now = 0;
-      if (counters && threadIdx.x == 0) now = peek_turn(counters + tile);
+      int peeked = 0;
+      if (tile_semaphores && threadIdx.x == 0) peeked = semaphore_peek(tile_semaphores + tile);
       take_probabilities<T>(probabilities, block, keys, stage, tile * queries, [&] {
         if (!is_last) copy_queries(block.tile(step + 1), stage ^ 1);
-        if (counters && threadIdx.x == 0) {
-          order_turns();
-          if (step > 0) pass_turn(counters + block.tile(step - 1));
-          *is_turn = now == own_turn;
+        if (tile_semaphores && threadIdx.x == 0) {
+          fence_acq_rel();
+          if (step > 0) semaphore_release(tile_semaphores + block.tile(step - 1));
+          *is_next = peeked == order;
         }
       });
       take_gradients<T>(probabilities, block, values, stage);
     }
-    wait_copies<0>();
+    cp_async_wait<0>();
     __syncthreads();
     if (!is_last) write_quad_scores<T, fixed>(block, stage ^ 1);
     add_key_gradients<T>(sums, block, stage, step == 0);
     add_query_gradients<T, fixed>(block, tile * queries, all_sums, [&] {
-      if (!counters || *is_turn) return;
-      if (threadIdx.x == 0) wait_turn(counters + tile, own_turn);
+      if (!tile_semaphores || *is_next) return;
+      if (threadIdx.x == 0) semaphore_wait(tile_semaphores + tile, order);
       __syncthreads();
     });
   }
-  if (counters && block.steps() > 0) {
+  if (tile_semaphores && block.steps() > 0) {
     __syncthreads();
     if (threadIdx.x == 0) {
-      order_turns();
-      pass_turn(counters + block.tile(block.steps() - 1));
+      fence_acq_rel();
+      semaphore_release(tile_semaphores + block.tile(block.steps() - 1));
     }
   }
 
@@ -140,11 +141,11 @@ __global__ void __launch_bounds__(256)
   const int block = gridDim.x - 1 - blockIdx.x;
   const std::int64_t sequence = block / all_parts;
   int level = 0, part = block % all_parts;
-  for (; part >= (level_length(length, level) + 63) / 64; ++level) part -= (level_length(length, level) + 63) / 64;
-  const int rows = level_length(length, level);
+  for (; part >= (level_rows(length, level) + 63) / 64; ++level) part -= (level_rows(length, level) + 63) / 64;
+  const int rows = level_rows(length, level);
   const bool in_fragments = level <= last_fragment_level;
   const int of_sums = level < 7 ? 1 : 2;  // rows of them in one of the level
-  const int sum_row_count = level_length(length, level < 7 ? level : 6);
+  const int sum_row_count = level_rows(length, level < 7 ? level : 6);
   const std::int64_t tile_rows = (length + queries - 1) / queries * (queries >> level);
   const Place place{0, sequence % problem.heads, sequence / problem.heads, 0};
   const float* const sums = all_sums.queries[level];
@@ -201,14 +202,14 @@ void start_tiles(const AttentionBackward& problem, const Device& device, const W
   using namespace backward_tile;
   const std::int64_t key_tiles = ceil_divide<std::int64_t>(problem.length, n);
   const dim3 blocks = grid_of(problem.batch * problem.heads * key_tiles);
-  int* const turns = device.deterministic ? reinterpret_cast<int*>(base + w.turns) : nullptr;
-  const std::int64_t places = device.multiprocessors * side_by_side<width, n>;
+  int* const semaphores = device.deterministic ? reinterpret_cast<int*>(base + w.semaphores) : nullptr;
+  const std::int64_t places = device.sm_count * side_by_side<width, n>;
   const HeadGroups groups = device.deterministic ? ordered_head_groups(problem, problem.causal ? 8 : 12, places)
                                                  : head_groups(problem, key_tiles, places);
   const auto kernel = max_level_count == 3 && problem.levels == 3 ? backward_kernel<T, width, n, 3, 3>
                                                                   : backward_kernel<T, width, n, max_level_count, 0>;
   launch(kernel, blocks, threads<width, n>, layout_of<width, n>(problem.levels).end, device.stream, problem,
-         base + w.lse, base + w.delta, sums, turns, groups);
+         base + w.lse, base + w.delta, sums, semaphores, groups);
   if (n >> (problem.levels - 1) == 0)
     launch(join_kernel<T, width>, grid_of(problem.batch * problem.heads * ((key_tiles + 1) / 2)), width / 2, 0,
            device.stream, problem, base + w.half_rows, static_cast<int>(key_tiles));
@@ -224,7 +225,7 @@ void start_backward(const AttentionBackward& problem, const Device& device, void
   for (int level = 0; level < problem.levels; ++level) sums.queries[level] = base + w.sums[level];
   sums.coarse_keys = base + w.coarse_keys;
   sums.half_rows = base + w.half_rows;
-  row_data(problem, device, base + w.lse, base + w.delta);
+  backward_preprocess(problem, device, base + w.lse, base + w.delta);
   check(cudaMemsetAsync(base + w.sums[0], 0, (w.end - w.sums[0]) * sizeof(float), stream), "clearing the workspace");
   if (keys_for<width>(problem.levels, device.shared_bytes) == 64)
     start_tiles<T, width, 64, max_level_count>(problem, device, w, base, sums);
@@ -232,7 +233,7 @@ void start_backward(const AttentionBackward& problem, const Device& device, void
     start_tiles<T, width, 128, max_level_count>(problem, device, w, base, sums);
   std::int64_t all_parts = 0;
   for (int level = 0; level < problem.levels; ++level)
-    all_parts += ceil_divide<std::int64_t>(ceil_divide<std::int64_t>(problem.length, std::int64_t(1) << level), 64);
+    all_parts += ceil_divide<std::int64_t>(level_rows(problem.length, level), 64);
   launch(finish_kernel<T, width>, grid_of(problem.batch * problem.heads * all_parts), 256, 0, device.stream, problem,
          sums, base + w.partials, static_cast<int>(w.parts), static_cast<int>(all_parts));
   sum_weight_gradient(problem, device, base + w.partials, static_cast<int>(w.parts));

@@ -5,9 +5,10 @@
 
 #include <type_traits>
 
-#include "../backward_common.h"
-#include "plan.h"
-#include "tile.h"
+#include "common/head_groups.h"
+#include "sm80/fragment_sums.h"
+#include "sm80/plan.h"
+#include "sm80/tile.h"
 
 namespace hkt::kernels::cuda::sm80 {
 
@@ -197,22 +198,22 @@ __device__ __forceinline__ void add_outer(float (&sums)[rows][blocks][4], const 
       load_right(step, n, b);
 #pragma unroll
       for (int m = 0; m < rows; ++m) {
-        multiply<T>(sums[m][n], a[m], b[0], b[1], fresh && step == 0);
-        if constexpr (blocks > 1) multiply<T>(sums[m][n + 1], a[m], b[2], b[3], fresh && step == 0);
+        mma<T>(sums[m][n], a[m], b[0], b[1], fresh && step == 0);
+        if constexpr (blocks > 1) mma<T>(sums[m][n + 1], a[m], b[2], b[3], fresh && step == 0);
       }
     }
   }
 }
-// Its operands. Left: rows of [own][inner] as they lie, or of [inner][own] turned, from row or column `first` on.
+// Its operands. Left: rows of [own][inner] as they lie, or of [inner][own] transposed, from row or column `first` on.
 template <int width>
 __device__ __forceinline__ auto straight(Swizzled<width> array, int first) {
   const Lane<width> lane(array, first + left_row(), left_chunk());
-  return [lane](int step, int m, std::uint32_t (&a)[4]) { load_matrices(a, lane.at(16 * m, 2 * step)); };
+  return [lane](int step, int m, std::uint32_t (&a)[4]) { ldmatrix_x4(a, lane.at(16 * m, 2 * step)); };
 }
 template <int width>
-__device__ __forceinline__ auto turned(Swizzled<width> array, int first) {
+__device__ __forceinline__ auto transposed(Swizzled<width> array, int first) {
   const Lane<width> lane(array, 8 * (threadIdx.x % 32 / 16) + right_row(), first / 8 + threadIdx.x / 8 % 2);
-  return [lane](int step, int m, std::uint32_t (&a)[4]) { load_transposed(a, lane.at(16 * step, 2 * m)); };
+  return [lane](int step, int m, std::uint32_t (&a)[4]) { ldmatrix_x4_trans(a, lane.at(16 * step, 2 * m)); };
 }
 // Right: [inner][columns], part `part` of its columns in parts of `blocks` blocks; level `level` of a tile, whose rows are
 // repeated 2^coarser times.
@@ -220,14 +221,14 @@ template <int blocks, int width>
 __device__ __forceinline__ auto inner(Swizzled<width> array, int part, int base = 0) {
   const Lane<width> lane(array, base + 8 * right_chunk() + right_row(),
                          part * blocks + (blocks > 1 ? right_block() : 0));
-  return [lane](int step, int n, std::uint32_t (&b)[4]) { load_transposed(b, lane.at(16 * step, n)); };
+  return [lane](int step, int n, std::uint32_t (&b)[4]) { ldmatrix_x4_trans(b, lane.at(16 * step, n)); };
 }
 template <int blocks, int width>
 __device__ __forceinline__ auto repeated(Swizzled<width> array, int part, int base, int coarser) {
   const int chunk = part * blocks + (blocks > 1 ? right_block() : 0);
   return [=](int step, int n, std::uint32_t (&b)[4]) {
     const int row = (16 * step + 8 * right_chunk() + right_row()) >> coarser;
-    load_transposed(b, array.at(base + row, chunk + n));
+    ldmatrix_x4_trans(b, array.at(base + row, chunk + n));
   };
 }
 

@@ -3,7 +3,7 @@
 // values and keys at the end.
 #pragma once
 
-#include "backward_block.h"
+#include "sm80/backward_block.h"
 
 namespace hkt::kernels::cuda::sm80 {
 
@@ -76,7 +76,7 @@ __device__ __forceinline__ void add_quad_gradients(const Block<width, n>& block,
   constexpr int blocks = S::query_quad_blocks;
   if (S::warp() * blocks * 8 >= width) return;
   float sums[1][blocks][4];
-  add_outer<T, n / 64, true>(sums, turned(block.quads, 0),
+  add_outer<T, n / 64, true>(sums, transposed(block.quads, 0),
                              repeated<blocks>(block.k, S::warp(), level_base(n, level), level - 2));
   const int column = S::warp() * blocks;
   if (level <= last_fragment_level) {
@@ -84,7 +84,7 @@ __device__ __forceinline__ void add_quad_gradients(const Block<width, n>& block,
     return;
   }
   const int stored = min(level, 6), group = 1 << (stored - 2);  // quads in one row of the sums
-  const int first = query >> stored, rows = level_length(block.length, stored);
+  const int first = query >> stored, rows = level_rows(block.length, stored);
   sum_neighbours(sums, group);
   float* to = to_sums.queries[level] + (block.sequence * rows + first) * width + 8 * column + 2 * (threadIdx.x % 4);
 #pragma unroll
@@ -97,7 +97,7 @@ __device__ __forceinline__ void add_quad_gradients(const Block<width, n>& block,
   }
 }
 
-// Adds a step's part of grad_q, in its turn: wait() returns when it has come.
+// Adds a step's part of grad_q after wait(), which returns when all CTAs before this one have added theirs.
 template <class T, int fixed, int width, int n, class Wait>
 __device__ __forceinline__ void add_query_gradients(const Block<width, n>& block, int query, const Sums& to,
                                                     const Wait& wait) {
@@ -105,14 +105,14 @@ __device__ __forceinline__ void add_query_gradients(const Block<width, n>& block
   {
     float sums[S::query_tiles][S::query_blocks][4];
     const int part = S::warp() % S::along, first = S::query_tiles * (S::warp() / S::along);
-    add_outer<T, n / 16, true>(sums, turned(block.ds, 16 * first), inner<S::query_blocks>(block.k, part));
+    add_outer<T, n / 16, true>(sums, transposed(block.ds, 16 * first), inner<S::query_blocks>(block.k, part));
     wait();
     add_fragments<width>(fragments_of(block, to, 0, query), first, part * S::query_blocks, sums);
   }
   if (block.levels > 1) {
     float sums[1][S::pair_blocks][4];
     const int part = S::warp() % S::pair_parts, first = S::warp() / S::pair_parts;
-    add_outer<T, n / 32, true>(sums, turned(block.pairs, 16 * first),
+    add_outer<T, n / 32, true>(sums, transposed(block.pairs, 16 * first),
                                inner<S::pair_blocks>(block.k, part, level_base(n, 1)));
     add_fragments<width>(fragments_of(block, to, 1, query), first, part * S::pair_blocks, sums);
   }
@@ -171,7 +171,7 @@ __device__ __forceinline__ void write_coarse(const AttentionBackward& problem, c
   }
   const Array& to = problem.grad_k[level];
   T* result = rows_of<T>(to, block.place);
-  const int first = block.place.first >> level, count = min(n >> level, level_length(block.length, level) - first);
+  const int first = block.place.first >> level, count = min(n >> level, level_rows(block.length, level) - first);
   const float factor = block.weights[level] * static_cast<float>(problem.scale);
   for (int i = threadIdx.x; i < count * (width / 2); i += backward_tile::threads<width, n>) {
     const int row = i / (width / 2), column = i % (width / 2) * 2;

@@ -2,7 +2,7 @@
 // A step of the backward pass, first half: probabilities, and the gradient of the scores at every level, to shared memory.
 #pragma once
 
-#include "backward_block.h"
+#include "sm80/backward_block.h"
 
 namespace hkt::kernels::cuda::sm80 {
 
@@ -30,8 +30,8 @@ __device__ __forceinline__ void write_quad_scores(const Block<width, n>& block, 
     for (int i = 0; i < 4; ++i) {
       const int quad = 8 * b + 2 * (lane % 4), part = quad / (2 * S::blocks), of_part = quad % (2 * S::blocks);
       const int place = 2 * S::blocks * part + i % 2 * S::blocks + of_part / 2;
-      store_float(block.base + block.layout.quad_scores + ((row + lane / 4 + 8 * (i / 2)) * quad_pitch + place) * 4,
-                  total[b][i]);
+      st_shared_f32(block.base + block.layout.quad_scores + ((row + lane / 4 + 8 * (i / 2)) * quad_pitch + place) * 4,
+                    total[b][i]);
     }
 }
 
@@ -54,13 +54,13 @@ struct PairScores {
   // Step k of the products. One load of the right operand serves two blocks, or two steps of one.
   __device__ __forceinline__ void operator()(int k) {
     std::uint32_t a[4];
-    load_matrices(a, left.at(0, 2 * k));
-    if (blocks > 1 || k % 2 == 0) load_matrices(b, right.at(0, 2 * k));
+    ldmatrix_x4(a, left.at(0, 2 * k));
+    if (blocks > 1 || k % 2 == 0) ldmatrix_x4(b, right.at(0, 2 * k));
     if constexpr (blocks > 1) {
-      multiply<T>(sums[0], a, b[0], b[1], k == 0);
-      multiply<T>(sums[1], a, b[2], b[3], k == 0);
+      mma<T>(sums[0], a, b[0], b[1], k == 0);
+      mma<T>(sums[1], a, b[2], b[3], k == 0);
     } else {
-      multiply<T>(sums[0], a, b[k % 2 * 2], b[k % 2 * 2 + 1], k == 0);
+      mma<T>(sums[0], a, b[k % 2 * 2], b[k % 2 * 2 + 1], k == 0);
     }
   }
 };
@@ -121,15 +121,19 @@ __device__ __forceinline__ void take_probabilities(float (&scores)[2][Share<widt
   float quads[2][S::blocks] = {};
   if (block.levels > 2) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-      load_row(
-          quads[half],
+    for (int half = 0; half < 2; ++half) {
+      const std::uint32_t from =
           block.base + block.layout.quad_scores +
-              ((S::key() / 4 + 4 * half) * quad_pitch + (2 * S::query_warp() + threadIdx.x % 4 / 2) * S::blocks) * 4);
+          ((S::key() / 4 + 4 * half) * quad_pitch + (2 * S::query_warp() + threadIdx.x % 4 / 2) * S::blocks) * 4;
+      if constexpr (S::blocks == 2)
+        ld_shared_f32x2(quads[half], from);
+      else
+        ld_shared_f32x4(quads[half], from);
+    }
   }
 #pragma unroll
   for (int b = 0; b < S::blocks; ++b) {
-    const float2 lse = load_floats(block.row_data(stage, 0) + (S::query() + 8 * b) * 4);
+    const float2 lse = ld_shared_f32x2(block.row_data(stage, 0) + (S::query() + 8 * b) * 4);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float coarse = quads[half][b];
@@ -154,7 +158,7 @@ __device__ __forceinline__ void take_probabilities(float (&scores)[2][Share<widt
         float* pair = &scores[parity][b][2 * half];
         pair[0] = exp2_fast(pair[0]);
         pair[1] = exp2_fast(pair[1]);
-        store_4(to.at(16 * half, b), pack<T>(pair[0], pair[1]));
+        st_shared_b32(to.at(16 * half, b), pack<T>(pair[0], pair[1]));
       }
   }
 }
@@ -171,7 +175,8 @@ __device__ __forceinline__ void write_pooled(const float (&cells)[Share<width, n
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int column = S::query() / 2 + 4 * b;
-        store_2(block.pairs.at(S::key() / 2 + 8 * half, column / 8) + 2 * (column % 8), pack<T>(cells[b][half], 0));
+        st_shared_b16(block.pairs.at(S::key() / 2 + 8 * half, column / 8) + 2 * (column % 8),
+                      pack<T>(cells[b][half], 0));
       }
   }
   if (block.levels > 2) {
@@ -186,7 +191,8 @@ __device__ __forceinline__ void write_pooled(const float (&cells)[Share<width, n
       const float sum =
           (right ? columns[b + 1] : columns[b]) + __shfl_xor_sync(~0u, right ? columns[b] : columns[b + 1], 1);
       const int column = S::query_warp() * (S::warp_queries / 4) + 2 * (b + right) + lane % 4 / 2;
-      store_2(block.quads.at(8 * S::key_warp() + lane / 8 + 4 * lower, column / 8) + 2 * (column % 8), pack<T>(sum, 0));
+      st_shared_b16(block.quads.at(8 * S::key_warp() + lane / 8 + 4 * lower, column / 8) + 2 * (column % 8),
+                    pack<T>(sum, 0));
     }
   }
 }
@@ -199,7 +205,7 @@ __device__ __forceinline__ void take_gradients(const float (&probabilities)[2][S
   float grads[2][S::blocks][4];  // of the probabilities, less delta
 #pragma unroll
   for (int b = 0; b < S::blocks; ++b) {
-    const float2 delta = load_floats(block.row_data(stage, 1) + (S::query() + 8 * b) * 4);
+    const float2 delta = ld_shared_f32x2(block.row_data(stage, 1) + (S::query() + 8 * b) * 4);
 #pragma unroll
     for (int parity = 0; parity < 2; ++parity)
 #pragma unroll
@@ -217,7 +223,7 @@ __device__ __forceinline__ void take_gradients(const float (&probabilities)[2][S
         const float x = probabilities[parity][b][2 * half] * grads[parity][b][2 * half];
         const float y = probabilities[parity][b][2 * half + 1] * grads[parity][b][2 * half + 1];
         cells[b][half] += x + y;
-        store_4(to.at(16 * half, b), pack<T>(x, y));
+        st_shared_b32(to.at(16 * half, b), pack<T>(x, y));
       }
   }
   write_pooled<T>(cells, block);

@@ -2,8 +2,8 @@
 // The forward pass on Ampere's tensor cores: 128 queries a block, four warps, steps of 64 keys.
 #pragma once
 
-#include "plan.h"
-#include "tile.h"
+#include "sm80/plan.h"
+#include "sm80/tile.h"
 
 namespace hkt::kernels::cuda::sm80 {
 
@@ -172,16 +172,16 @@ __device__ __forceinline__ void add_values(float (&out)[2][out_blocks<width>][4]
 #pragma unroll
     for (int n = 0; n < width / 8; n += 2) {
       std::uint32_t b[4];
-      load_transposed(b, values.at(16 * step, n));
+      ldmatrix_x4_trans(b, values.at(16 * step, n));
 #pragma unroll
       for (int parity = 0; parity < 2; ++parity) {
-        multiply<T>(out[parity][n], p[parity], b[0], b[1]);
-        multiply<T>(out[parity][n + 1], p[parity], b[2], b[3]);
+        mma<T>(out[parity][n], p[parity], b[0], b[1]);
+        mma<T>(out[parity][n + 1], p[parity], b[2], b[3]);
       }
     }
     if constexpr (sums_by_product<width>) {
 #pragma unroll
-      for (int parity = 0; parity < 2; ++parity) multiply<T>(out[parity][width / 8], p[parity], ones, ones);
+      for (int parity = 0; parity < 2; ++parity) mma<T>(out[parity][width / 8], p[parity], ones, ones);
     }
   }
 }
@@ -212,8 +212,8 @@ __device__ __forceinline__ void write_result(const AttentionForward& problem, co
 #pragma unroll
       for (int n = 0; n < width / 8; ++n) {
         const float (&block)[4] = out[parity][n];
-        store_4(scratch.at(row, n) + 4 * (lane % 4),
-                valid ? pack<T>(block[2 * half] * factor, block[2 * half + 1] * factor) : 0);
+        st_shared_b32(scratch.at(row, n) + 4 * (lane % 4),
+                      valid ? pack<T>(block[2 * half] * factor, block[2 * half + 1] * factor) : 0);
       }
     }
   __syncwarp();
@@ -222,7 +222,7 @@ __device__ __forceinline__ void write_result(const AttentionForward& problem, co
     const int row = 32 * warp + i / (width / 8), chunk = i % (width / 8);
     if (place.first + row >= problem.length || 8 * chunk >= problem.value_width) continue;
     *reinterpret_cast<uint4*>(result + (place.first + row) * problem.out.row_stride + 8 * chunk) =
-        load_16(scratch.at(row, chunk));
+        ld_shared_b32x4(scratch.at(row, chunk));
   }
 }
 
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(forward_tile::threads, width > 32 ? 2 : 3)
 
   const auto copy_keys = [&](int key) {
     copy_levels<T, width, threads, fixed>(k, sources, key, length, levels, keys, problem.width);
-    commit_copies();
+    cp_async_commit();
   };
   int end = place.first < place.length ? place.length : 0;
   if (problem.causal) end = min(end, place.first + queries);
@@ -269,10 +269,10 @@ __global__ void __launch_bounds__(forward_tile::threads, width > 32 ? 2 : 3)
     copy_keys(0);
   }
   for (int key = 0; key < end; key += keys) {
-    wait_copies<0>();
+    cp_async_wait<0>();
     __syncthreads();
     copy_rows<T, width, threads>(v, 0, sources[levels], key, length, keys, problem.value_width);
-    commit_copies();
+    cp_async_commit();
 
     float coarse[forward_blocks / 2][4] = {};
     coarse_scores<T, width, fixed>(coarse, q, k, levels, weights, unit);
@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(forward_tile::threads, width > 32 ? 2 : 3)
     if (key + keys > place.length || (problem.causal && key + keys > place.first + 32 * warp))
       mask_scores(scores, place.length - key, problem.causal, place.first - key);
 
-    wait_copies<0>();
+    cp_async_wait<0>();
     __syncthreads();
     if (key + keys < end) copy_keys(key + keys);
     take_softmax<width>(scores, softmax, out, key == 0);

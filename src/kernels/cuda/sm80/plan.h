@@ -2,13 +2,11 @@
 // Sizes of the sm80 kernels' tiles and of the memory they take, and the functions that start them.
 #pragma once
 
-#include "../backward_common.h"
+#include "common/backward_preprocess.h"
+#include "common/problem.h"
 #include "kernels/attention.h"
 
 namespace hkt::kernels::cuda::sm80 {
-
-// Level l of a tile of `tokens` tokens begins at this row; it has tokens / 2^l of them, at least one.
-__host__ __device__ constexpr int level_base(int tokens, int level) { return 2 * tokens - ((2 * tokens) >> level); }
 
 // What a block keeps about where its arrays lie.
 inline constexpr int source_bytes = 16 * (max_levels + 1);
@@ -23,8 +21,8 @@ constexpr int shared_bytes(int levels) {
 
 namespace backward_tile {
 inline constexpr int queries = 64;
-// A tile has 128 keys and eight warps, or 64 keys and four warps if several such blocks can run side by side on a
-// multiprocessor, each filling the others' waits. Wide heads need eight warps for 64 keys, too.
+// A tile has 128 keys and eight warps, or 64 keys and four warps if several such CTAs fit on an
+// SM, each filling the others' waits. Wide heads need eight warps for 64 keys, too.
 template <int width, int n>
 inline constexpr int threads = n == 64 && width <= 64 ? 128 : 256;
 template <int width, int n>
@@ -40,9 +38,9 @@ inline constexpr int parked_floats = (n / 2 + n / 4) * width;
 
 // Where things lie in shared memory, in bytes. Keys and values of the tile, two stages of queries and grad_out, then
 // probabilities, gradients of the scores and sums of those over 2 × 2 and 4 × 4 as [key][query]; scores of the levels
-// beyond 1; whether it is the block's turn.
+// beyond 1; whether the CTA is next to add its query gradients.
 struct Layout {
-  int values, stages, stage_bytes, probabilities, gradients, pairs, quads, quad_scores, row_data, sources, turn;
+  int values, stages, stage_bytes, probabilities, gradients, pairs, quads, quad_scores, row_data, sources, is_next;
   int end;
 };
 inline constexpr int quad_pitch = queries / 4 + 4;  // of those scores; spread over the banks
@@ -60,8 +58,8 @@ __host__ __device__ constexpr Layout layout_of(int levels) {
   at.quad_scores = at.quads + n / 4 * queries / 4 * 2;
   at.row_data = at.quad_scores + (levels > 2 ? n / 4 * quad_pitch * 4 : 0);  // lse and delta of the two stages
   at.sources = at.row_data + 2 * 2 * queries * 4;
-  at.turn = at.sources + source_bytes;
-  at.end = at.turn + 16;
+  at.is_next = at.sources + source_bytes;
+  at.end = at.is_next + 16;
   return at;
 }
 // The keys of a tile for a problem, or 0 if none will do. A row of the coarsest level spans two tiles at most.
@@ -77,18 +75,18 @@ constexpr int keys_for(int levels, int shared_bytes) {
 }  // namespace backward_tile
 
 // Rows of grad_q's sums. Up to level 2 they are fragments of whole tiles of queries. Level 7 has a row for every tile, of
-// which two belong to a row of the level: what blocks add to a row they add in the order of their turns at one tile.
+// which two belong to a row of the level: CTAs add to a row in the order of one tile's semaphore.
 inline constexpr int last_fragment_level = 2;
 inline std::int64_t sum_rows(std::int64_t length, int level) {
   using backward_tile::queries;
   if (level <= last_fragment_level) return ceil_divide<std::int64_t>(length, queries) * (queries >> level);
-  return ceil_divide<std::int64_t>(length, std::int64_t(1) << (level < 7 ? level : 6));
+  return level_rows(length, level < 7 ? level : 6);
 }
 
 // Sections of the workspace, in floats. From sums on it must be zero at the start.
 struct Workspace {
-  std::int64_t lse, delta, sums[max_levels], coarse_keys, half_rows, partials, turns, end;
-  std::int64_t parts, turn_count;
+  std::int64_t lse, delta, sums[max_levels], coarse_keys, half_rows, partials, semaphores, end;
+  std::int64_t parts, semaphore_count;
 };
 inline Workspace workspace_of(const AttentionBackward& problem, int width, int shared_bytes) {
   using namespace backward_tile;
@@ -110,8 +108,8 @@ inline Workspace workspace_of(const AttentionBackward& problem, int width, int s
     w.half_rows = take(sequences * ceil_divide<std::int64_t>(problem.length, 64) * width);
   w.parts = ceil_divide<std::int64_t>(problem.length, 64);
   w.partials = take(sequences * w.parts * problem.levels);
-  w.turn_count = sequences * ceil_divide<std::int64_t>(problem.length, queries);
-  w.turns = take(w.turn_count);
+  w.semaphore_count = sequences * ceil_divide<std::int64_t>(problem.length, queries);
+  w.semaphores = take(w.semaphore_count);
   w.end = at;
   return w;
 }

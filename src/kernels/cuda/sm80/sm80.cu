@@ -1,32 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sm80 kernels by element type, width and levels.
+// The sm80 family: which problems it takes, its workspace, and its kernels by element type, width and levels.
 #include <algorithm>
 #include <type_traits>
 
-#include "../element.h"
-#include "../families.h"
-#include "plan.h"
+#include "common/element.h"
+#include "families.h"
+#include "sm80/plan.h"
 
 namespace hkt::kernels::cuda::sm80 {
 namespace {
 
-int padded_width(const AttentionForward& problem) {
-  const int width = std::max(problem.width, problem.value_width);
-  return width <= 32 ? 32 : width <= 64 ? 64 : 128;
-}
+int tile_width(const AttentionForward& problem) { return padded_width(std::max(problem.width, problem.value_width)); }
 
-// Rows are read in pieces of 16 bytes, their distance and number are counted in 32 bits.
-constexpr std::int64_t most = std::int64_t(1) << 30;
+// Rows are copied in chunks of 16 bytes, 8 elements; their stride and number are counted in 32 bits.
+constexpr std::int64_t max_rows = std::int64_t(1) << 30, max_row_stride = max_rows;
 bool is_aligned(const Array& array) {
   return reinterpret_cast<std::uintptr_t>(array.data) % 16 == 0 && array.batch_stride % 8 == 0 &&
-         array.head_stride % 8 == 0 && array.row_stride % 8 == 0 && array.row_stride <= most;
+         array.head_stride % 8 == 0 && array.row_stride % 8 == 0 && array.row_stride <= max_row_stride;
 }
 
 // start(element, width), both as types.
 template <class Start>
 void for_kernel(const AttentionForward& problem, const Start& start) {
   const auto for_width = [&](auto element) {
-    switch (padded_width(problem)) {
+    switch (tile_width(problem)) {
       case 32:
         return start(element, std::integral_constant<int, 32>{});
       case 64:
@@ -43,7 +40,7 @@ void for_kernel(const AttentionForward& problem, const Start& start) {
 bool can_run(const AttentionForward& problem, const Device& device) {
   if (problem.element != Element::bfloat16 && problem.element != Element::float16) return false;
   if (problem.width % 8 || problem.value_width % 8 || std::max(problem.width, problem.value_width) > 128) return false;
-  if (problem.length > most) return false;
+  if (problem.length > max_rows) return false;
   bool aligned = is_aligned(problem.v) && is_aligned(problem.out);
   for (int level = 0; level < problem.levels; ++level)
     aligned = aligned && is_aligned(problem.q[level]) && is_aligned(problem.k[level]);
@@ -66,12 +63,13 @@ bool can_run(const AttentionBackward& problem, const Device& device) {
   return fits;
 }
 
+std::int64_t workspace_bytes(const AttentionForward&, const Device&) { return 0; }
+
 std::int64_t workspace_bytes(const AttentionBackward& problem, const Device& device) {
-  return workspace_of(problem, padded_width(problem), device.shared_bytes).end *
-         static_cast<std::int64_t>(sizeof(float));
+  return workspace_of(problem, tile_width(problem), device.shared_bytes).end * static_cast<std::int64_t>(sizeof(float));
 }
 
-void forward(const AttentionForward& problem, const Device& device) {
+void forward(const AttentionForward& problem, const Device& device, void*) {
   for_kernel(problem, [&](auto element, auto width) { start_forward<decltype(element), width>(problem, device); });
 }
 

@@ -8,9 +8,11 @@
 // pass for level 1, and the scores of those beyond are made apart and handed over in shared memory.
 #pragma once
 
+#include "common/cp_async.h"
+#include "common/mma.h"
+#include "common/shared_memory.h"
 #include "kernels/attention.h"
-#include "plan.h"
-#include "tensor_core.h"
+#include "sm80/plan.h"
 
 namespace hkt::kernels::cuda::sm80 {
 
@@ -41,8 +43,6 @@ struct Lane {
   }
 };
 
-__device__ inline int level_length(int length, int level) { return (length + (1 << level) - 1) >> level; }
-
 // Where a block works: tile `first` of a head of a sequence.
 struct Place {
   int first;
@@ -56,7 +56,7 @@ __device__ inline int valid_length(const AttentionForward& problem, std::int64_t
 
 template <class T>
 __device__ T* rows_of(const Array& array, const Place& place) {
-  return static_cast<T*>(array.data) + place.batch * array.batch_stride + place.head * array.head_stride;
+  return head_rows<T>(array, place.batch, place.head);
 }
 
 // The rows of a head that are copied over and over, kept in shared memory.
@@ -110,7 +110,7 @@ __device__ __forceinline__ void copy_rows(Swizzled<padded_width> to, int to_row,
   for (int i = 0; i < max_copies<padded_width, threads>; ++i) {
     const int row = begin + i * at_once;
     if (i * at_once >= count) break;
-    if (count % at_once == 0 || row < count) copy_16(target, from, row < inside);
+    if (count % at_once == 0 || row < count) cp_async_16(target, from, row < inside);
     if constexpr (at_once % 16 != 0 && padded_width > 32) target ^= 64;  // half of the way to the same key
     target += at_once * Swizzled<padded_width>::pitch;
     from += step;
@@ -123,7 +123,7 @@ __device__ __forceinline__ void copy_levels(Swizzled<padded_width> to, const Sou
                                             int levels, int tokens, int width) {
   for_levels<fixed>(0, levels, [&](int level) {
     copy_rows<T, padded_width, threads>(to, level_base(tokens, level), sources[level], first >> level,
-                                        level_length(length, level), max(tokens >> level, 1), width);
+                                        level_rows(length, level), max(tokens >> level, 1), width);
   });
 }
 
@@ -144,13 +144,13 @@ __device__ __forceinline__ void small_scores(float (&sums)[blocks][4], Lane<widt
 #pragma unroll
   for (int k = 0; k < width / 16; ++k) {
     std::uint32_t a[4];
-    load_matrices(a, left.at(0, 2 * k));
+    ldmatrix_x4(a, left.at(0, 2 * k));
 #pragma unroll
     for (int n = 0; n < blocks; n += 2) {
       std::uint32_t b[4];
-      load_matrices(b, right[n / 2].at(0, 2 * k));
-      multiply<T>(sums[n], a, b[0], b[1], k == 0);
-      multiply<T>(sums[n + 1], a, b[2], b[3], k == 0);
+      ldmatrix_x4(b, right[n / 2].at(0, 2 * k));
+      mma<T>(sums[n], a, b[0], b[1], k == 0);
+      mma<T>(sums[n + 1], a, b[2], b[3], k == 0);
     }
   }
 }
@@ -173,11 +173,11 @@ __device__ __forceinline__ void fine_scores(float (&sums)[2][blocks][4], const L
 #pragma unroll
     for (int n = 0; n < blocks; n += 2) {
       std::uint32_t b[4];
-      load_matrices(b, right.at(8 * n, 2 * k));
+      ldmatrix_x4(b, right.at(8 * n, 2 * k));
 #pragma unroll
       for (int parity = 0; parity < 2; ++parity) {
-        multiply<T>(sums[parity][n], a[parity], b[0], b[1], fresh && k == 0);
-        multiply<T>(sums[parity][n + 1], a[parity], b[2], b[3], fresh && k == 0);
+        mma<T>(sums[parity][n], a[parity], b[0], b[1], fresh && k == 0);
+        mma<T>(sums[parity][n + 1], a[parity], b[2], b[3], fresh && k == 0);
       }
     }
   }
@@ -190,7 +190,7 @@ struct ReadRows {
   __device__ __forceinline__ ReadRows(Swizzled<width> array, int first)
       : lanes{{array, first + 2 * left_row(), left_chunk()}, {array, first + 2 * left_row() + 1, left_chunk()}} {}
   __device__ __forceinline__ void operator()(int k, int parity, std::uint32_t (&a)[4]) const {
-    load_matrices(a, lanes[parity].at(0, 2 * k));
+    ldmatrix_x4(a, lanes[parity].at(0, 2 * k));
   }
 };
 // or with the fragments of the first `kept` steps in registers.

@@ -2,11 +2,11 @@
 // Backward on Hopper: which problems it takes, its workspace, and the order of its kernels.
 #include <algorithm>
 
-#include "../backward_common.h"
-#include "../families.h"
-#include "backward_deep.h"
-#include "backward_finish.h"
-#include "tensor_map.h"
+#include "common/backward_preprocess.h"
+#include "common/head_groups.h"
+#include "families.h"
+#include "sm90/backward.h"
+#include "sm90/tensor_map.h"
 
 namespace hkt::kernels::cuda::sm90 {
 namespace {
@@ -36,17 +36,17 @@ Tiling tiling(const AttentionBackward& problem) {
   return t;
 }
 
-// Some kernels need slots: see backward_slots.h.
-bool leaves_coarse_gradients(const Tiling& t) { return t.coarse && t.panels == 2; }
+// Some kernels need slots: see backward_semaphores.h.
+bool has_second_pass(const Tiling& t) { return t.coarse && t.panels == 2; }
 std::int64_t slot_count(const Tiling& t, const Device& device) {
-  if (!t.deep && !leaves_coarse_gradients(t)) return 0;
-  return std::min<std::int64_t>(device.multiprocessors, t.sequences * t.key_tiles);
+  if (!t.deep && !has_second_pass(t)) return 0;
+  return std::min<std::int64_t>(device.sm_count, t.sequences * t.key_tiles);
 }
 
 // Where things lie in the workspace, in bytes. From `zeros` on it must be zero at the start.
 struct WorkspaceLayout {
-  std::int64_t lse, delta, partials, coarse_gradients, deep_sums, query_sums, turns, slots_taken, deep_turns, zeros,
-      end;
+  std::int64_t lse, delta, partials, coarse_gradients, deep_sums, query_sums, semaphores, slots_taken, deep_semaphores,
+      zeros, end;
 };
 
 WorkspaceLayout workspace_layout(const AttentionBackward& problem, const Device& device) {
@@ -62,13 +62,14 @@ WorkspaceLayout workspace_layout(const AttentionBackward& problem, const Device&
   layout.delta = place(t.sequences * padded_length(problem.length));
   layout.partials = place(t.sequences * t.query_tiles * t.panels * problem.levels);
   layout.coarse_gradients =
-      place(leaves_coarse_gradients(t) ? slot_count(t, device) * t.query_tiles * (coarse_gradients_bytes / 4) : 0);
+      place(has_second_pass(t) ? slot_count(t, device) * t.query_tiles * (coarse_gradients_bytes / 4) : 0);
   layout.deep_sums = place(t.deep ? slot_count(t, device) * t.query_tiles * deep_tile_size : 0);
   layout.query_sums = place(t.sequences * t.query_tiles * t.panels * query_sums_size(t.columns, t.coarse, t.deep));
   layout.zeros = layout.query_sums;
-  layout.turns = place(device.deterministic ? t.sequences * t.query_tiles * 2 : 0);
+  layout.semaphores = place(device.deterministic ? t.sequences * t.query_tiles * semaphores_per_query_tile : 0);
   layout.slots_taken = place(slot_count(t, device));
-  layout.deep_turns = place(t.deep && device.deterministic ? t.sequences * t.key_tiles * 8 : 0);
+  layout.deep_semaphores =
+      place(t.deep && device.deterministic ? t.sequences * t.key_tiles * deep_semaphores_per_key_tile : 0);
   layout.end = end;
   return layout;
 }
@@ -94,7 +95,7 @@ void remainder_maps(const AttentionBackward& problem, CUtensorMap (&maps)[count]
 }
 
 void make_maps(const AttentionBackward& problem, BackwardParameters& p) {
-  const std::int64_t rows = problem.length, rows1 = (rows + 1) / 2, rows2 = (rows + 3) / 4;
+  const std::int64_t rows = problem.length, rows1 = level_rows(rows, 1);
   remainder_maps(problem, p.q0, problem.q[0], rows, 16);
   remainder_maps(problem, p.grad_out, problem.grad_out, rows, 16);
   remainder_maps(problem, p.k0, problem.k[0], rows, 8);
@@ -103,28 +104,73 @@ void make_maps(const AttentionBackward& problem, BackwardParameters& p) {
   remainder_maps(problem, p.q1, problem.q[1], rows1, 16);
   remainder_maps(problem, p.k1, problem.k[1], rows1, 8);
   const int last = std::min(problem.levels - 1, 2);  // if that is not 2, its maps are only read outside of the array
-  p.q2 = remainder_map(problem, problem.q[last], last == 2 ? rows2 : rows1, 16, 1, 0);
-  p.k2 = remainder_map(problem, problem.k[last], last == 2 ? rows2 : rows1, 32, 1, 0);
+  p.q2 = remainder_map(problem, problem.q[last], level_rows(rows, last), 16, 1, 0);
+  p.k2 = remainder_map(problem, problem.k[last], level_rows(rows, last), 32, 1, 0);
 }
 
 template <class T, bool coarse, bool deep>
-void start_backward(const BackwardParameters& parameters, const Device& device) {
+void launch_backward(const BackwardParameters& parameters, const Device& device) {
   if (parameters.width <= 32)
-    start_backward_narrow<T, 32, coarse, deep>(parameters, device);
+    launch_backward_narrow<T, 32, coarse, deep>(parameters, device);
   else if (parameters.width <= 64)
-    start_backward_narrow<T, 64, coarse, deep>(parameters, device);
+    launch_backward_narrow<T, 64, coarse, deep>(parameters, device);
   else
-    start_backward_wide<T, coarse, deep>(parameters, device);
+    launch_backward_wide<T, coarse, deep>(parameters, device);
 }
 
 template <class T>
-void start_backward(const BackwardParameters& parameters, const Device& device) {
+void launch_backward(const BackwardParameters& parameters, const Device& device) {
   if (parameters.levels > 3)
-    start_backward<T, true, true>(parameters, device);
+    launch_backward<T, true, true>(parameters, device);
   else if (parameters.levels > 1)
-    start_backward<T, true, false>(parameters, device);
+    launch_backward<T, true, false>(parameters, device);
   else
-    start_backward<T, false, false>(parameters, device);
+    launch_backward<T, false, false>(parameters, device);
+}
+
+// The order of CTAs: see head_groups.h and semaphore_order.
+void order_ctas(BackwardParameters& p, const AttentionBackward& problem, const Device& device, const Tiling& t) {
+  p.last_first = device.deterministic && problem.causal;
+  p.rotate = !device.deterministic && !problem.causal;
+  const HeadGroups groups = p.last_first           ? HeadGroups{1, static_cast<int>(t.sequences)}
+                            : device.deterministic ? ordered_head_groups(problem, 16, device.sm_count)
+                                                   : head_groups(problem, t.key_tiles, device.sm_count);
+  p.group = groups.size;
+  p.groups = groups.count;
+}
+
+BackwardParameters make_parameters(const AttentionBackward& problem, const Device& device, const Tiling& t,
+                                   const WorkspaceLayout& layout, char* memory) {
+  BackwardParameters p = {};
+  make_maps(problem, p);
+  p.lse = reinterpret_cast<const float*>(memory + layout.lse);
+  p.delta = reinterpret_cast<const float*>(memory + layout.delta);
+  p.query_sums = reinterpret_cast<float*>(memory + layout.query_sums);
+  p.coarse_gradients = reinterpret_cast<std::uint8_t*>(memory + layout.coarse_gradients);
+  p.semaphores = device.deterministic ? reinterpret_cast<int*>(memory + layout.semaphores) : nullptr;
+  p.deep_sums = reinterpret_cast<float*>(memory + layout.deep_sums);
+  p.slots_taken = reinterpret_cast<int*>(memory + layout.slots_taken);
+  p.deep_semaphores = reinterpret_cast<int*>(memory + layout.deep_semaphores);
+  p.slots = static_cast<int>(slot_count(t, device));
+  p.weights = static_cast<const float*>(problem.weights);
+  p.lengths = problem.lengths;
+  for (int level = 0; level < problem.levels; ++level) p.grad_k[level] = problem.grad_k[level];
+  for (int level = 3; level < problem.levels; ++level) {
+    p.deep_q[level - 3] = problem.q[level];
+    p.deep_k[level - 3] = problem.k[level];
+  }
+  p.grad_v = problem.grad_v;
+  p.scale = static_cast<float>(problem.scale);
+  p.batch = static_cast<int>(problem.batch);
+  p.heads = static_cast<int>(problem.heads);
+  p.length = static_cast<int>(problem.length);
+  p.width = problem.width;
+  p.levels = problem.levels;
+  p.query_tiles = static_cast<int>(t.query_tiles);
+  p.key_tiles = static_cast<int>(t.key_tiles);
+  p.causal = problem.causal;
+  order_ctas(p, problem, device, t);
+  return p;
 }
 
 bool can_map_all(const AttentionBackward& problem) {
@@ -138,7 +184,7 @@ bool can_map_all(const AttentionBackward& problem) {
 
 }  // namespace
 
-bool can_run_backward(const AttentionBackward& problem, const Device& device) {
+bool can_run(const AttentionBackward& problem, const Device& device) {
   if (device.capability != 90 || (problem.element != Element::bfloat16 && problem.element != Element::float16))
     return false;
   if (problem.levels < 1 || problem.levels > max_levels) return false;
@@ -158,57 +204,19 @@ void backward(const AttentionBackward& problem, const Device& device, void* work
   const Tiling t = tiling(problem);
   const WorkspaceLayout layout = workspace_layout(problem, device);
   char* const memory = static_cast<char*>(workspace);
-  float* const lse = reinterpret_cast<float*>(memory + layout.lse);
-  float* const delta = reinterpret_cast<float*>(memory + layout.delta);
-  float* const partials = reinterpret_cast<float*>(memory + layout.partials);
-
-  BackwardParameters p = {};
-  make_maps(problem, p);
-  p.lse = lse;
-  p.delta = delta;
-  p.query_sums = reinterpret_cast<float*>(memory + layout.query_sums);
-  p.coarse_gradients = reinterpret_cast<std::uint8_t*>(memory + layout.coarse_gradients);
-  p.turns = device.deterministic ? reinterpret_cast<int*>(memory + layout.turns) : nullptr;
-  p.deep_sums = reinterpret_cast<float*>(memory + layout.deep_sums);
-  p.slots_taken = reinterpret_cast<int*>(memory + layout.slots_taken);
-  p.deep_turns = reinterpret_cast<int*>(memory + layout.deep_turns);
-  p.slots = static_cast<int>(slot_count(t, device));
-  p.weights = static_cast<const float*>(problem.weights);
-  p.lengths = problem.lengths;
-  for (int level = 0; level < problem.levels; ++level) p.grad_k[level] = problem.grad_k[level];
-  for (int level = 3; level < problem.levels; ++level) {
-    p.deep_q[level - 3] = problem.q[level];
-    p.deep_k[level - 3] = problem.k[level];
-  }
-  p.grad_v = problem.grad_v;
-  p.scale = static_cast<float>(problem.scale);
-  p.batch = static_cast<int>(problem.batch);
-  p.heads = static_cast<int>(problem.heads);
-  p.length = static_cast<int>(problem.length);
-  p.width = problem.width;
-  p.levels = problem.levels;
-  p.query_tiles = static_cast<int>(t.query_tiles);
-  p.key_tiles = static_cast<int>(t.key_tiles);
-  p.causal = problem.causal;
-  p.last_first = device.deterministic && problem.causal;  // see turn() in backward_turns.h
-  const HeadGroups groups = p.last_first           ? HeadGroups{1, static_cast<int>(t.sequences)}
-                            : device.deterministic ? ordered_head_groups(problem, 16, device.multiprocessors)
-                                                   : head_groups(problem, t.key_tiles, device.multiprocessors);
-  p.group = groups.size;
-  p.groups = groups.count;
-  p.rotate = !device.deterministic && !problem.causal;
-
-  row_data(problem, device, lse, delta);
+  const BackwardParameters p = make_parameters(problem, device, t, layout, memory);
+  backward_preprocess(problem, device, reinterpret_cast<float*>(memory + layout.lse),
+                      reinterpret_cast<float*>(memory + layout.delta));
   check(cudaMemsetAsync(memory + layout.zeros, 0, static_cast<std::size_t>(layout.end - layout.zeros),
                         static_cast<cudaStream_t>(device.stream)),
         "clearing the workspace");
   if (problem.element == Element::bfloat16)
-    start_backward<bfloat16>(p, device);
+    launch_backward<bfloat16>(p, device);
   else
-    start_backward<float16>(p, device);
+    launch_backward<float16>(p, device);
 
-  const BackwardSums sums = {p.query_sums, t.columns, t.panels, p.query_tiles};
-  finish_queries(problem, device, sums, partials);
+  float* const partials = reinterpret_cast<float*>(memory + layout.partials);
+  finish_queries(problem, device, {p.query_sums, t.columns, t.panels, p.query_tiles}, partials);
   sum_weight_gradient(problem, device, partials, static_cast<int>(t.query_tiles * t.panels));
 }
 

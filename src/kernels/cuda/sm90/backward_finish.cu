@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backward on Hopper, its last part: gradients from sums that lie in the order of accumulators.
-#include "../launch.h"
-#include "backward.h"
-#include "backward_finish.h"
+// Backward on Hopper, its last kernel: the gradients of queries from query sums, which lie in the order of accumulators.
+#include "common/launch.h"
+#include "sm90/backward.h"
 
 namespace hkt::kernels::cuda::sm90 {
 namespace {
@@ -24,7 +23,7 @@ struct FinishParameters {
   int panels;
 };
 
-// Which tile and panel a block has. The first block has the last one: the cache still has those sums.
+// Which tile and panel a CTA has. The first CTA has the last one: the L2 cache still has those sums.
 struct FinishWork {
   int panel, tile, head, batch;
   std::int64_t place;  // of its sums among all
@@ -123,12 +122,12 @@ __global__ void __launch_bounds__(finish_threads) query_gradients(const __grid_c
   for (int level = 0; level < levels; ++level) {
     if (level >= p.levels) break;
     if (level == 7 && work.tile % 2 != 0) break;  // two tiles share a row, whose sums are the even one's
-    const int rows = (p.length + (1 << level) - 1) >> level;
+    const int rows = level_rows(p.length, level);
     const int places = level == 7 ? 1 : backward_queries >> level;
     const float factor = weight(p, work, level);
     for (int i = threadIdx.x; i < places * chunks; i += finish_threads) {
       const int place = i / chunks, chunk = i % chunks;
-      // Backward.h says which row lies in which place.
+      // backward.h says which row lies in which place.
       const int row = ((work.tile * backward_queries) >> level) + (level == 0   ? place % 16 * 4 + place / 16
                                                                    : level == 1 ? place % 16 * 2 + place / 16
                                                                                 : place);
@@ -138,9 +137,9 @@ __global__ void __launch_bounds__(finish_threads) query_gradients(const __grid_c
       if (level == 0)
         read_row(values, sums, place, chunk);
       else if (level < 3)
-        read_column<columns>(values, sums, (level == 1 ? 64 : 96) * columns, place, chunk);
+        read_column<columns>(values, sums, first_sum_row(level) * columns, place, chunk);
       else
-        read_natural(values, sums, (112 + first_deep_row(8, level) + place) * columns + chunk * 8);
+        read_natural(values, sums, (first_sum_row(level) + place) * columns + chunk * 8);
       write_chunk(chunk_of<T>(p.gradients[level], work, row, column), values, factor);
       products[level] += dot(chunk_of<const T>(p.inputs[level], work, row, column), values);
     }
@@ -159,7 +158,7 @@ __global__ void __launch_bounds__(finish_threads) query_gradients(const __grid_c
 }
 
 template <class T, int columns>
-void start_query_gradients(const AttentionBackward& problem, const Device& device, const FinishParameters& p) {
+void launch_query_gradients(const AttentionBackward& problem, const Device& device, const FinishParameters& p) {
   launch(p.levels > 3   ? query_gradients<T, columns, true, true>
          : p.levels > 1 ? query_gradients<T, columns, true, false>
                         : query_gradients<T, columns, false, false>,
@@ -168,17 +167,17 @@ void start_query_gradients(const AttentionBackward& problem, const Device& devic
 }
 
 template <class T>
-void start_query_gradients(const AttentionBackward& problem, const Device& device, const FinishParameters& p,
-                           int columns) {
+void launch_query_gradients(const AttentionBackward& problem, const Device& device, const FinishParameters& p,
+                            int columns) {
   if (columns == 32)
-    start_query_gradients<T, 32>(problem, device, p);
+    launch_query_gradients<T, 32>(problem, device, p);
   else
-    start_query_gradients<T, 64>(problem, device, p);
+    launch_query_gradients<T, 64>(problem, device, p);
 }
 
 }  // namespace
 
-void finish_queries(const AttentionBackward& problem, const Device& device, const BackwardSums& sums, float* partials) {
+void finish_queries(const AttentionBackward& problem, const Device& device, const QuerySums& sums, float* partials) {
   FinishParameters p = {};
   p.weights = static_cast<const float*>(problem.weights);
   p.scale = static_cast<float>(problem.scale);
@@ -187,7 +186,7 @@ void finish_queries(const AttentionBackward& problem, const Device& device, cons
   p.width = problem.width;
   p.levels = problem.levels;
   p.panels = sums.panels;
-  p.sums = sums.queries;
+  p.sums = sums.sums;
   p.partials = partials;
   p.tiles = sums.query_tiles;
   for (int level = 0; level < problem.levels; ++level) {
@@ -195,9 +194,9 @@ void finish_queries(const AttentionBackward& problem, const Device& device, cons
     p.gradients[level] = problem.grad_q[level];
   }
   if (problem.element == Element::bfloat16)
-    start_query_gradients<bfloat16>(problem, device, p, sums.columns);
+    launch_query_gradients<bfloat16>(problem, device, p, sums.columns);
   else
-    start_query_gradients<float16>(problem, device, p, sums.columns);
+    launch_query_gradients<float16>(problem, device, p, sums.columns);
 }
 
 }  // namespace hkt::kernels::cuda::sm90

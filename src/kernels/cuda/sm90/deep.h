@@ -7,7 +7,8 @@
 // work does not grow with the levels.
 #pragma once
 
-#include "../sm80/tensor_core.h"
+#include "common/mma.h"
+#include "common/shared_memory.h"
 #include "kernels/attention.h"
 
 namespace hkt::kernels::cuda::sm90 {

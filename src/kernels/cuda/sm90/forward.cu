@@ -2,26 +2,26 @@
 // Forward on Hopper: which problems it takes, and what the host prepares.
 #include <algorithm>
 
-#include "../element.h"
-#include "../families.h"
-#include "../launch.h"
-#include "forward_parameters.h"
-#include "tensor_map.h"
+#include "common/element.h"
+#include "common/launch.h"
+#include "common/problem.h"
+#include "families.h"
+#include "sm90/forward.h"
+#include "sm90/tensor_map.h"
 
 namespace hkt::kernels::cuda::sm90 {
 namespace {
 
 constexpr std::int64_t max_items = 1 << 30;
-constexpr std::int64_t cached_bytes = 24 << 20;  // keys and values that stay in the second-level cache
+constexpr std::int64_t cached_bytes = 24 << 20;  // of keys and values that stay in the L2 cache
 
-int padded_width(int width) { return width <= 32 ? 32 : width <= 64 ? 64 : 128; }
+std::int64_t item_count(const AttentionForward& problem) {
+  return ceil_divide<std::int64_t>(problem.length, query_rows(problem.width)) * problem.batch * problem.heads;
+}
 
-int tile_rows(int width) { return padded_width(width) == 128 ? forward_rows<128> : forward_rows<64>; }
-
-std::int64_t level_rows(std::int64_t length, int level) { return ceil_divide<std::int64_t>(length, 1 << level); }
-
-std::int64_t items(const AttentionForward& problem) {
-  return ceil_divide<std::int64_t>(problem.length, tile_rows(problem.width)) * problem.batch * problem.heads;
+// The persistent grid: a CTA for each SM, or for each item if these are fewer.
+int cta_count(const AttentionForward& problem, const Device& device) {
+  return static_cast<int>(std::min<std::int64_t>(item_count(problem), device.sm_count));
 }
 
 bool can_map_all(const AttentionForward& problem) {
@@ -82,60 +82,60 @@ ForwardParameters make_parameters(const AttentionForward& problem) {
   p.heads = static_cast<int>(problem.heads);
   p.length = static_cast<int>(problem.length);
   p.causal = problem.causal;
-  p.tiles = ceil_divide(p.length, tile_rows(problem.width));
+  p.tiles = ceil_divide(p.length, query_rows(problem.width));
   p.sequences = static_cast<int>(problem.batch * problem.heads);
   p.group = group_size(problem);
-  p.items = static_cast<int>(items(problem));
   return p;
 }
 
-template <class T, int width>
-void start_levels(const ForwardParameters& parameters, const Device& device) {
-  if (parameters.levels == 1)
-    start_forward<T, width, 1>(parameters, device);
-  else if (parameters.levels <= 3)
-    start_forward<T, width, 3>(parameters, device);
-  else
-    start_forward<T, width, max_levels>(parameters, device);
+template <class T, int levels>
+void launch_width(const ForwardParameters& parameters, int ctas, void* stream) {
+  switch (padded_width(parameters.width)) {
+    case 32:
+      return launch_forward_narrow<T, 32, levels>(parameters, ctas, stream);
+    case 64:
+      return launch_forward_narrow<T, 64, levels>(parameters, ctas, stream);
+    default:
+      return launch_forward_wide<T, levels>(parameters, ctas, stream);
+  }
 }
 
 template <class T>
-void start_width(const ForwardParameters& parameters, const Device& device) {
-  switch (padded_width(parameters.width)) {
-    case 32:
-      return start_levels<T, 32>(parameters, device);
-    case 64:
-      return start_levels<T, 64>(parameters, device);
-    default:
-      return start_levels<T, 128>(parameters, device);
-  }
+void launch_forward(const ForwardParameters& parameters, int ctas, void* stream) {
+  if (parameters.levels == 1)
+    launch_width<T, 1>(parameters, ctas, stream);
+  else if (parameters.levels <= 3)
+    launch_width<T, 3>(parameters, ctas, stream);
+  else
+    launch_width<T, max_levels>(parameters, ctas, stream);
 }
 
 }  // namespace
 
-bool can_run_forward(const AttentionForward& problem, const Device& device) {
+bool can_run(const AttentionForward& problem, const Device& device) {
   // Four rows are needed for the four maps of the queries to have some.
   return device.capability == 90 && (problem.element == Element::bfloat16 || problem.element == Element::float16) &&
          problem.levels >= 1 && problem.levels <= max_levels && problem.width == problem.value_width &&
          problem.width >= 8 && problem.width <= 128 && problem.width % 8 == 0 && problem.length >= 4 &&
          problem.length <= max_items && problem.batch > 0 && problem.heads > 0 &&
-         problem.batch <= max_items / problem.heads && items(problem) <= max_items && can_map_all(problem);
+         problem.batch <= max_items / problem.heads && item_count(problem) <= max_items && can_map_all(problem);
 }
 
-// Slots for each block of the launch: see forward_deep.h.
+// A slot for each 128 queries that a CTA works on at a time: see forward_deep.h.
 std::int64_t workspace_bytes(const AttentionForward& problem, const Device& device) {
   if (problem.levels <= 3) return 0;
-  const std::int64_t blocks = std::min<std::int64_t>(items(problem), device.multiprocessors);
-  return blocks * (tile_rows(problem.width) / 128) * ceil_divide<std::int64_t>(problem.length, 128) * deep_tile_bytes;
+  const std::int64_t slots = cta_count(problem, device) * (query_rows(problem.width) / 128);
+  return slots * ceil_divide<std::int64_t>(problem.length, 128) * deep_tile_bytes;
 }
 
 void forward(const AttentionForward& problem, const Device& device, void* workspace) {
   ForwardParameters parameters = make_parameters(problem);
   parameters.deep_sums = static_cast<float*>(workspace);
+  const int ctas = cta_count(problem, device);
   if (problem.element == Element::bfloat16)
-    start_width<bfloat16>(parameters, device);
+    launch_forward<bfloat16>(parameters, ctas, device.stream);
   else
-    start_width<float16>(parameters, device);
+    launch_forward<float16>(parameters, ctas, device.stream);
 }
 
 }  // namespace hkt::kernels::cuda::sm90

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptions of arrays for Hopper's copy engine, made by the driver, which is found at run time.
+// Tensor maps: descriptions of arrays for TMA, made by the driver, which is found at run time.
 #include <stdexcept>
 #include <string>
 
-#include "../launch.h"
-#include "tensor_map.h"
+#include "common/launch.h"
+#include "sm90/tensor_map.h"
 
 namespace hkt::kernels::cuda::sm90 {
 namespace {
@@ -31,7 +31,7 @@ CUtensorMapDataType data_type(Element element) {
     case Element::float16:
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     default:
-      throw std::runtime_error("hkt: the copy engine's kernels take bfloat16 and float16 only");
+      throw std::runtime_error("hkt: TMA kernels take bfloat16 and float16 only");
   }
 }
 
@@ -42,7 +42,7 @@ CUtensorMapSwizzle swizzle(int box_width) {
     case 64:
       return CU_TENSOR_MAP_SWIZZLE_64B;
     default:
-      throw std::runtime_error("hkt: a box of the copy engine is 64 or 128 bytes wide");
+      throw std::runtime_error("hkt: a box of a tensor map is 64 or 128 bytes wide");
   }
 }
 
@@ -87,7 +87,7 @@ CUtensorMap tensor_map(Element element, const Array& array, std::int64_t width, 
       encode(&map, data_type(element), 4, array.data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
              swizzle(box_width), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
-    throw std::runtime_error("hkt: the copy engine cannot take an array of " + std::to_string(batch) + " x " +
+    throw std::runtime_error("hkt: TMA cannot take an array of " + std::to_string(batch) + " x " +
                              std::to_string(heads) + " x " + std::to_string(rows) + " x " + std::to_string(width) +
                              " elements (CUDA error " + std::to_string(static_cast<int>(result)) + ")");
   return map;

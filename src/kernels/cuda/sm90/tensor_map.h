@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptions of arrays for Hopper's copy engine.
+// Tensor maps: descriptions of arrays for TMA.
 #pragma once
 
 #include <cuda.h>
@@ -10,7 +10,7 @@
 
 namespace hkt::kernels::cuda::sm90 {
 
-// Whether the copy engine can read and write the array: its address and strides are positive multiples of 16 bytes.
+// Whether TMA can read and write the array: its address and strides are positive multiples of 16 bytes.
 bool can_map(Element element, const Array& array);
 
 // The array in boxes of box_rows rows and box_width columns, which lie in shared memory in rows of box_width elements

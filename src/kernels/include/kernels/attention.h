@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// HKT attention on raw memory: pointers, strides and a way to use several cores. Knows nothing of Torch.
+// HKT attention on raw pointers and strides, independent of Torch.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,13 @@ struct Array {
   std::int64_t row_stride = 0;
 };
 
-// Everything the forward pass reads and writes. Level l has ceil(length / 2^l) rows.
+// Rows of a level: ceil(length / 2^level). Never out of line, because files for different instruction sets use it.
+template <class Integer>
+[[gnu::always_inline]] constexpr Integer level_rows(Integer length, int level) {
+  return (length + (Integer{1} << level) - 1) >> level;
+}
+
+// Everything the forward pass reads and writes. Level l has level_rows(length, l) rows.
 struct AttentionForward {
   Element element = Element::float32;
   std::int64_t batch = 0;
@@ -60,7 +66,7 @@ enum class InstructionSet : std::uint8_t { portable, avx2, avx512, avx512_bf16 }
 InstructionSet best_instruction_set();
 std::string_view name(InstructionSet set);
 
-// How a kernel uses the machine: run(body) calls body(thread) for every thread in [0, threads), side by side if it can.
+// How a kernel uses the machine: run(body) calls body(thread) for every thread in [0, threads), in parallel if possible.
 struct Machine {
   InstructionSet instruction_set = InstructionSet::portable;
   int threads = 1;
@@ -71,7 +77,7 @@ struct Machine {
 std::int64_t workspace_bytes(const AttentionForward& problem, const Machine& machine);
 std::int64_t workspace_bytes(const AttentionBackward& problem, const Machine& machine);
 
-// Same bits for the same inputs, whatever the number of threads.
+// Bit-identical results for the same inputs, whatever the number of threads.
 void attention_forward(const AttentionForward& problem, const Machine& machine, void* workspace);
 void attention_backward(const AttentionBackward& problem, const Machine& machine, void* workspace);
 
@@ -80,24 +86,32 @@ void attention_backward(const AttentionBackward& problem, const Machine& machine
 namespace cuda {
 
 inline constexpr int oldest_capability = 80;
-std::string_view built_for();  // the compute capabilities, in words
+std::string_view built_for();  // the compute capabilities, as text
 
-// Where a kernel runs. All pointers of a problem, lengths too, are the device's; lengths are clamped to [0, length].
+// Where a kernel runs. All pointers of a problem are device pointers, lengths too; lengths are clamped to [0, length].
 struct Device {
   int capability = 0;  // 90 for compute capability 9.0
-  int multiprocessors = 0;
-  int shared_bytes = 0;        // that a block may use
+  int sm_count = 0;
+  int shared_bytes = 0;        // the most shared memory of a CTA
   void* stream = nullptr;      // a cudaStream_t
-  bool deterministic = false;  // equal bits on every run, at some cost
+  bool deterministic = false;  // bit-identical results on every run, at some cost
 };
 
-// Bytes of device memory (256-byte aligned) that the passes need: linear in length, and often none for the forward pass.
-std::int64_t workspace_bytes(const AttentionForward& problem, const Device& device);
-std::int64_t workspace_bytes(const AttentionBackward& problem, const Device& device);
+// Families of kernels, best first; families.h says which problems each takes.
+enum class Family : std::uint8_t { sm90, sm80, plain };
 
-// Start the pass on the device's stream. Throw std::runtime_error if it cannot be started.
-void attention_forward(const AttentionForward& problem, const Device& device, void* workspace);
-void attention_backward(const AttentionBackward& problem, const Device& device, void* workspace);
+// The kernels for a problem and the device memory they need, chosen once for allocation and launch.
+struct Plan {
+  Family family = Family::plain;
+  std::int64_t workspace_bytes = 0;  // linear in length; often 0 for the forward pass
+};
+Plan plan(const AttentionForward& problem, const Device& device);
+Plan plan(const AttentionBackward& problem, const Device& device);
+
+// Launch the pass on the device's stream, with the plan of this problem and device and a workspace of its size, aligned to
+// 256 bytes. Throw std::runtime_error if a launch fails.
+void attention_forward(const AttentionForward& problem, const Device& device, const Plan& plan, void* workspace);
+void attention_backward(const AttentionBackward& problem, const Device& device, const Plan& plan, void* workspace);
 
 }  // namespace cuda
 }  // namespace hkt::kernels

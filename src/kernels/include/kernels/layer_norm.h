@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer norm of many short rows. torch's kernels take several times what the memory needs for these.
+// Layer norm of many short rows, for which torch's kernels are several times slower than memory bandwidth allows.
 #pragma once
 
 #include "kernels/attention.h"
@@ -8,7 +8,7 @@ namespace hkt::kernels::cuda {
 
 inline constexpr int max_norm_width = 1024;
 
-// y = (x − mean) · rstd · weight + bias for each row, rstd = 1 / √(variance + epsilon). Rows lie without gaps.
+// y = (x − mean) · rstd · weight + bias for each row, rstd = 1 / √(variance + epsilon). Rows follow each other without gaps.
 struct LayerNorm {
   Element element = Element::float32;  // of y and its gradient: float32 or bfloat16
   std::int64_t rows = 0;
@@ -18,7 +18,7 @@ struct LayerNorm {
   const float* x = nullptr;
   const float* weight = nullptr;
   const float* bias = nullptr;  // read by the forward pass only
-  float* mean = nullptr;        // [rows], as rstd: written by the forward pass, read by the backward pass
+  float* mean = nullptr;        // [rows], like rstd: written by the forward pass, read by the backward pass
   float* rstd = nullptr;
   void* y = nullptr;  // written by the forward pass, not used by the backward pass
 };
@@ -30,10 +30,10 @@ struct LayerNormBackward : LayerNorm {
   float* grad_bias = nullptr;
 };
 
-// Bytes of device memory that the backward pass needs: a few rows for each multiprocessor.
+// Bytes of device memory that the backward pass needs: a few rows for each SM.
 std::int64_t workspace_bytes(const LayerNormBackward& problem, const Device& device);
 
-// Start the pass on the device's stream; the same bits on every run. Throw std::runtime_error if it cannot be started.
+// Launch the pass on the device's stream; bit-identical results on every run. Throw std::runtime_error if a launch fails.
 void layer_norm_forward(const LayerNorm& problem, const Device& device);
 void layer_norm_backward(const LayerNormBackward& problem, const Device& device, void* workspace);
 

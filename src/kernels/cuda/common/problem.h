@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kernels of every family read out of a problem: widths, levels of a tile, the rows of a head.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention.h"
+
+namespace hkt::kernels::cuda {
+
+// Tensor-core kernels exist for rows of 32, 64 and 128 numbers; narrower rows are padded with zeros.
+constexpr int padded_width(int width) { return width <= 32 ? 32 : width <= 64 ? 64 : 128; }
+
+// The first row of a level in a tile of `tokens` tokens that has all its levels one after the other; level l has
+// tokens / 2^l rows, at least one. For the level after the last: the number of rows.
+constexpr int level_base(int tokens, int level) { return 2 * tokens - ((2 * tokens) >> level); }
+
+// Row 0 of a head.
+template <class T>
+__device__ __forceinline__ T* head_rows(const Array& array, std::int64_t batch, std::int64_t head) {
+  return static_cast<T*>(array.data) + batch * array.batch_stride + head * array.head_stride;
+}
+
+}  // namespace hkt::kernels::cuda

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plain kernels for float32.
+#include "plain/backward.h"
+#include "plain/forward.h"
+
+namespace hkt::kernels::cuda::plain {
+
+template void start_forward<float>(const AttentionForward&, const Device&);
+template void start_backward<float>(const AttentionBackward&, const Device&, void*);
+
+}  // namespace hkt::kernels::cuda::plain

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sm80 kernels for float16, width 64.
+#include "sm80/backward.h"
+#include "sm80/forward.h"
+
+namespace hkt::kernels::cuda::sm80 {
+
+template void start_forward<float16, 64>(const AttentionForward&, const Device&);
+template void start_backward<float16, 64, 3>(const AttentionBackward&, const Device&, void*);
+template void start_backward<float16, 64, max_levels>(const AttentionBackward&, const Device&, void*);
+
+}  // namespace hkt::kernels::cuda::sm80

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Backward on Hopper: kernels for float16, widths above 64.
+#include "sm90/backward_wide.h"
+
+namespace hkt::kernels::cuda::sm90 {
+
+template void launch_backward_wide<float16, false, false>(const BackwardParameters&, const Device&);
+template void launch_backward_wide<float16, true, false>(const BackwardParameters&, const Device&);
+template void launch_backward_wide<float16, true, true>(const BackwardParameters&, const Device&);
+
+}  // namespace hkt::kernels::cuda::sm90
