@@ -118,7 +118,7 @@ TEST_P(Fuzz, MutationsOfTheCorpus) {
   Mutator mutator;
   for (int i = 0; i < (reader ? 20'000 : 200); ++i) {
     auto input = mutator.mutated(inputs[mutator.below(inputs.size())]);
-    if (target.safetensors && mutator.below(4) > 0) input = fuzz::repaired(input);
+    if (target.repaired != nullptr && mutator.below(4) > 0) input = target.repaired(input);
     EXPECT_NO_THROW(target.run(input)) << "mutation " << i;
   }
 }
@@ -143,15 +143,15 @@ TEST(Repair, ManyMutationsAreReadAgain) {
   const fuzz::MemoryFile file;
   Mutator mutator;
   constexpr int inputs = 2000;
-  int taken = 0;
+  int refused = 0;
   for (int i = 0; i < inputs; ++i) {
     try {
-      hkt::load_safetensors(file.hold(fuzz::repaired(mutator.mutated(good))));
-      ++taken;
+      hkt::load_safetensors(file.hold(fuzz::repaired_safetensors(mutator.mutated(good))));
     } catch (const std::runtime_error&) {
+      ++refused;
     }
   }
-  EXPECT_GT(taken, inputs / 100);
+  EXPECT_LT(refused, inputs - inputs / 100);
 }
 
 TEST(Nesting, DeepOnesAreRefused) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a run directory.
+// Reads a run directory.
 #include "experiments/record.h"
 
 #include <ATen/ATen.h>
@@ -33,7 +33,7 @@ std::string summary(const ordered_json& model) {
   return text;
 }
 
-// The score on the test split, if `hkt eval` has taken it of the present model.
+// The score on the test split, if `hkt eval` has scored the current model.
 ordered_json test_score(const train::RunDirectory& run, const train::Warn& warn) {
   if (!fs::exists(run.predictions()) || !fs::exists(run.model())) return {};
   try {
@@ -54,7 +54,7 @@ ordered_json test_score(const train::RunDirectory& run, const train::Warn& warn)
 ordered_json theory_of(const train::RunDirectory& run, const train::Warn& warn) {
   if (!fs::exists(run.theory())) return {};
   if (auto theory = read_theory(run)) return *theory;
-  warn(run.theory().string() + " is not what hkt theory writes, and is left out.");
+  warn(run.theory().string() + " is not valid output of hkt theory and is left out.");
   return {};
 }
 
@@ -79,7 +79,7 @@ ordered_json record_of(const train::RunDirectory& run, const train::Warn& warn) 
                          {"probes", ordered_json::array()}};
   for (const auto& line : train::read_metrics(run.metrics())) {
     const auto event = line.value("event", "");
-    if (event == "start") record["parameters"] = line.value("parameters", 0);
+    if (event == "start") record["parameters"] = line.value("parameters", std::int64_t{0});
     if (event == "epoch") {
       auto epoch = ordered_json(line);
       epoch.erase("theory");
@@ -88,13 +88,14 @@ ordered_json record_of(const train::RunDirectory& run, const train::Warn& warn) 
         record["best_validation"] = accuracy;
       record["epochs"].push_back(std::move(epoch));
     }
-    if (line.contains("theory"))
-      record["probes"].push_back(
-          {{"epoch", event == "start" ? 0 : line.value("epoch", 0) + 1}, {"theory", line["theory"]}});
+    if (line.contains("theory")) {
+      const auto epochs = event == "start" ? 0 : line.value("epoch", std::int64_t{0}) + 1;
+      record["probes"].push_back({{"epoch", epochs}, {"theory", line["theory"]}});
+    }
   }
   record["test"] = test_score(run, warn);
   record["theory"] = theory_of(run, warn);
-  if (record["theory"].is_object()) record["theory"]["model"]["run"] = name;  // wherever it lay
+  if (record["theory"].is_object()) record["theory"]["model"]["run"] = name;  // the folder may have been renamed
   return record;
 }
 
@@ -129,7 +130,7 @@ StoredPredictions read_predictions(const train::RunDirectory& run) {
   if (!logits.defined() || !labels.defined() || logits.dim() != 2 || logits.numel() == 0 ||
       !logits.is_floating_point() || labels.scalar_type() != at::kLong || labels.dim() != 1 ||
       labels.size(0) != logits.size(0)) {
-    throw std::runtime_error(run.predictions().string() + " holds no predictions of hkt eval.");
+    throw std::runtime_error(run.predictions().string() + " contains no predictions of hkt eval.");
   }
   stored.split = text("split");
   stored.model = text("model");

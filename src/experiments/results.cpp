@@ -19,14 +19,15 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-// Names of experiments, models and runs become names of folders.
+// Names of experiments, models and runs are used as folder names.
 void check_name(const fs::path& path, const std::string& name) {
   if (is_plain_name(name)) return;
-  throw std::invalid_argument(path.string() + " has the name " + quote(name) +
-                              "; names of experiments, models and runs become names of folders, and this one cannot.");
+  throw std::invalid_argument(
+      path.string() + " has the name " + quote(name) +
+      "; names of experiments, models and runs are used as folder names, and this one cannot be.");
 }
 
-// The checks below throw ordered_json::exception where something is missing or of another kind.
+// The checks below throw ordered_json::exception if a value is missing or has another type.
 
 void require(bool holds) {
   if (!holds) throw ordered_json::other_error::create(0, "", nullptr);
@@ -34,15 +35,17 @@ void require(bool holds) {
 
 void check_number_or_null(const ordered_json& value) { require(value.is_null() || value.is_number()); }
 
+void check_integer(const ordered_json& value) { require(fields::is_integer(value, INT64_MIN, INT64_MAX)); }
+
 void check_model(const fs::path& path, const ordered_json& model) {
   check_name(path, model.at("name"));
   model.at("what").get<std::string>();
-  model.at("parameters").get<std::int64_t>();
+  check_integer(model.at("parameters"));
   model.at("test_accuracy").get<std::vector<double>>();
   model.at("mean").get<double>();
   model.at("deviation").get<double>();
   require(!model.at("runs").get<std::vector<std::string>>().empty());
-  for (const char* key : {"step_seconds", "step_ratio"}) check_number_or_null(model.at(key));  // to be taken by --times
+  for (const char* key : {"step_seconds", "step_ratio"}) check_number_or_null(model.at(key));  // null before --times
   model.at("level_weights").get<std::vector<std::vector<double>>>();
   if (model.contains("attention_ratio")) model["attention_ratio"].get<double>();
 }
@@ -51,14 +54,16 @@ void check_run(const fs::path& path, const ordered_json& run) {
   check_name(path, run.at("name"));
   config_from(run.at("config"));
   run.at("summary").get<std::string>();
-  run.at("parameters").get<std::int64_t>();
+  check_integer(run.at("parameters"));
   check_number_or_null(run.at("best_validation"));
   require(run.at("epochs").is_array() && (run.at("theory").is_null() || run["theory"].is_object()));
   for (const auto& epoch : run["epochs"]) {
     epoch.at("seconds").get<double>();
     epoch.at("validation_accuracy").get<double>();
   }
-  if (!run.at("test").is_null()) run["test"].at("accuracy").get<double>();
+  if (run.at("test").is_null()) return;
+  run["test"].at("accuracy").get<double>();
+  run["test"].at("predictions").get<std::string>();
 }
 
 void check_comparison(const ordered_json& comparison) {
@@ -76,7 +81,8 @@ void check_results(const fs::path& path, const ordered_json& results) {
   results.at("where").at("date");
   check_name(path, results.at("experiment"));
   results.at("budget").get<std::string>();
-  results.at("seeds").get<std::vector<std::int64_t>>();
+  require(results.at("seeds").is_array());
+  for (const auto& seed : results["seeds"]) check_integer(seed);
   for (const auto& model : results["models"]) check_model(path, model);
   for (const auto& run : results["runs"]) check_run(path, run);
   for (const auto& comparison : results["comparisons"]) check_comparison(comparison);
@@ -90,7 +96,7 @@ ordered_json read_results(const fs::path& path) {
     results = ordered_json::parse(read_file(path), nullptr, false);
     check_results(path, results);
   } catch (const ordered_json::exception&) {
-    throw std::invalid_argument(path.string() + " holds no results of hkt reproduce.");
+    throw std::invalid_argument(path.string() + " contains no results of hkt reproduce.");
   } catch (const std::runtime_error& error) {
     throw std::invalid_argument(error.what());
   }

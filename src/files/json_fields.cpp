@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of reading a JSON config that need no type: parsing, suggestions and error sentences.
+// The untemplated part of reading JSON configs: parsing, suggestions and error messages.
 #include "files/json_fields.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
+
+#include "files/quote.h"
 
 namespace hkt::fields {
 namespace {
@@ -24,21 +26,21 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-// Values come from outside: what is shown of one stays short, and bytes that are not UTF-8 do not throw again.
+// Values are untrusted: the text stays short, and bytes that are not UTF-8 do not throw another exception.
 std::string shown(const Json& value) {
   constexpr std::size_t longest = 60;
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
   return text.size() <= longest ? text : text.substr(0, longest) + "…";
 }
 
-// nlohmann's own messages begin with a code in brackets, which says nothing to a reader.
+// nlohmann's messages begin with an error code in brackets, which is of no use to users.
 std::string without_code(const std::string& message) {
   const auto end = message.find("] ");
   return end == std::string::npos ? message : message.substr(end + 2);
 }
 
-// Builds a value as its parts come. nlohmann's own builder with a callback looks through the whole object at the end of
-// each of its members, so that a header of 50,000 tensors took half a minute.
+// Builds a value from the parser's events. nlohmann's own builder with a callback searches the whole object after each of
+// its members, so that a header of 50,000 tensors took half a minute.
 class Builder : public nlohmann::json_sax<Json> {
  public:
   Builder(Json& result, const std::string& what) : result_(result), what_(what) {}
@@ -63,7 +65,7 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
-    throw std::invalid_argument(what_ + " is not JSON: " + without_code(error.what()) + ".");
+    throw std::invalid_argument(what_ + " is not JSON: " + printable(without_code(error.what())) + ".");
   }
 
  private:
@@ -82,7 +84,7 @@ class Builder : public nlohmann::json_sax<Json> {
     return true;
   }
   bool open(Json empty) {
-    constexpr std::size_t deepest = 64;  // what reads, shows or frees deeper ones would run out of stack
+    constexpr std::size_t deepest = 64;  // reading, printing or freeing deeper ones would overflow the stack
     if (open_.size() >= deepest) throw std::invalid_argument(what_ + " is nested more than 64 deep.");
     open_.push_back(place(std::move(empty)));
     return true;
@@ -94,8 +96,9 @@ class Builder : public nlohmann::json_sax<Json> {
 
   Json& result_;
   const std::string& what_;
-  std::vector<Json*>
-      open_;                // the innermost last; a value moves only when the one around it grows, which is closed then
+  // The open objects and arrays, innermost last. The pointers stay valid: a value moves only when the array around it grows,
+  // and then the value is closed already.
+  std::vector<Json*> open_;
   Json* member_ = nullptr;  // where the value of the last key goes
 };
 
@@ -113,8 +116,9 @@ std::string dump(const OrderedJson& json, int indent) {
 }
 
 std::string nearest(const std::string& name, const std::vector<std::string>& known) {
-  constexpr std::size_t enough = 64;  // no known name is near this long, and the distance costs the product of sizes
-  const std::string head = name.substr(0, enough);
+  // Known names are shorter than this, and the time of edit_distance grows with the product of the lengths.
+  constexpr std::size_t longest = 64;
+  const std::string head = name.substr(0, longest);
   return *std::min_element(known.begin(), known.end(), [&](const std::string& a, const std::string& b) {
     return edit_distance(head, a) < edit_distance(head, b);
   });
@@ -130,13 +134,10 @@ void refuse_key(const std::string& where, const std::string& key, const std::vec
 }
 
 std::int64_t read_integer(const std::string& key, const Json& value, std::int64_t low, std::int64_t high) {
-  const bool fits = value.is_number_integer() &&
-                    (!value.is_number_unsigned() || value.get<std::uint64_t>() <= std::uint64_t{INT64_MAX});
-  const std::int64_t read = fits ? value.get<std::int64_t>() : 0;
-  if (!fits || read < low || read > high) {
+  if (!is_integer(value, low, high)) {
     refuse_value(key, value, "an integer from " + std::to_string(low) + " to " + std::to_string(high));
   }
-  return read;
+  return value.get<std::int64_t>();
 }
 
 std::string quoted_list(const std::vector<std::string>& names) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading by pieces, and finding the ends of lines in them.
+// Reads in chunks and splits them into lines.
 #include "files/line_reader.h"
 
 #include <fcntl.h>
@@ -24,11 +24,11 @@ LineReader::~LineReader() {
 }
 
 bool LineReader::fill() {
-  constexpr std::size_t piece = 1 << 16;
-  buffer_.resize(piece);
+  constexpr std::size_t chunk = 1 << 16;
+  buffer_.resize(chunk);
   next_ = 0;
   ssize_t count = 0;
-  do count = ::read(file_, buffer_.data(), piece);
+  do count = ::read(file_, buffer_.data(), chunk);
   while (count < 0 && errno == EINTR);
   if (count < 0) throw std::runtime_error("a line could not be read: " + std::generic_category().message(errno) + ".");
   buffer_.resize(static_cast<std::size_t>(count));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mapping files, by the calls of POSIX.
+// Memory-mapped files, with POSIX calls.
 #include "files/mapped_file.h"
 
 #include <fcntl.h>
@@ -23,47 +23,48 @@
 namespace hkt {
 namespace {
 
-// What is mapped where, for the signal's handler, which may neither lock nor ask for memory. Mappings beyond the table are
-// not named.
-struct Place {
+// The mappings, for the signal handler, which may neither lock nor allocate. It cannot name those that do not fit here.
+struct Mapping {
   std::atomic<bool> taken = false;
   std::atomic<std::uintptr_t> begin = 0, end = 0;
   std::array<char, 512> name = {};
 };
-std::array<Place, 64> places;
+std::array<Mapping, 64> mappings;
 
-void enter(const std::filesystem::path& path, std::span<std::byte> bytes) {
-  for (auto& place : places) {
-    if (place.taken.exchange(true)) continue;
-    const auto name = printable(path.string()).substr(0, place.name.size() - 1);
-    std::memcpy(place.name.data(), name.c_str(), name.size() + 1);
-    place.end = reinterpret_cast<std::uintptr_t>(bytes.data()) + bytes.size();
-    place.begin = reinterpret_cast<std::uintptr_t>(bytes.data());
+void add_mapping(const std::filesystem::path& path, std::span<std::byte> bytes) {
+  for (auto& mapping : mappings) {
+    if (mapping.taken.exchange(true)) continue;
+    const auto name = printable(path.string()).substr(0, mapping.name.size() - 1);
+    std::memcpy(mapping.name.data(), name.c_str(), name.size() + 1);
+    mapping.end = reinterpret_cast<std::uintptr_t>(bytes.data()) + bytes.size();
+    mapping.begin = reinterpret_cast<std::uintptr_t>(bytes.data());
     return;
   }
 }
 
-void leave(std::span<std::byte> bytes) {
-  for (auto& place : places) {
-    if (place.begin != reinterpret_cast<std::uintptr_t>(bytes.data())) continue;
-    place.begin = place.end = 0;
-    place.taken = false;
+void remove_mapping(std::span<std::byte> bytes) {
+  for (auto& mapping : mappings) {
+    if (mapping.begin != reinterpret_cast<std::uintptr_t>(bytes.data())) continue;
+    mapping.begin = mapping.end = 0;
+    mapping.taken = false;
     return;
   }
 }
 
-void say(const char* text) { [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text)); }
+void print_error(const char* text) {
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text));
+}
 
 void on_bus_error(int signal, siginfo_t* info, void*) {
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
-  for (const auto& place : places) {
-    if (address < place.begin || address >= place.end) continue;
-    say("\nhkt: ");
-    say(place.name.data());
-    say(" became shorter while it was read; another process changed it.\n");
+  for (const auto& mapping : mappings) {
+    if (address < mapping.begin || address >= mapping.end) continue;
+    print_error("\nhkt: ");
+    print_error(mapping.name.data());
+    print_error(" was truncated by another process while it was read.\n");
     ::_exit(1);
   }
-  ::signal(signal, SIG_DFL);  // something else: the access fails again, and ends the process as it would have
+  ::signal(signal, SIG_DFL);  // not one of ours: the access fails again and ends the process as usual
 }
 
 }  // namespace
@@ -76,16 +77,15 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   const int error = errno;
   ::close(file);
   if (address == MAP_FAILED) {
-    throw std::runtime_error(path.string() +
-                             " is not a file that can be read: " + std::generic_category().message(error) + ".");
+    throw std::runtime_error(path.string() + " cannot be read: " + std::generic_category().message(error) + ".");
   }
   bytes_ = {static_cast<std::byte*>(address), size};
-  if (size > 0) enter(path, bytes_);
+  if (size > 0) add_mapping(path, bytes_);
 }
 
 MappedFile::~MappedFile() {
   if (bytes_.empty()) return;
-  leave(bytes_);
+  remove_mapping(bytes_);
   ::munmap(bytes_.data(), bytes_.size());
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Escaping, character by character.
+// Decodes UTF-8 and escapes text, character by character.
 #include "files/quote.h"
 
 #include <array>
@@ -8,7 +8,7 @@
 namespace hkt {
 namespace {
 
-// One character: its code point and how many bytes it takes; not valid where the bytes are no UTF-8.
+// One character: its code point, its number of bytes, and whether these are valid UTF-8.
 struct Character {
   char32_t code;
   std::size_t bytes;
@@ -20,7 +20,7 @@ Character first_of(std::string_view text) {
   const unsigned char lead = byte(0);
   if (lead < 0x80) return {lead, 1, true};
   const std::size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  constexpr std::array<char32_t, 5> least = {0, 0, 0x80, 0x800, 0x10000};  // shorter forms are allowed for none
+  constexpr std::array<char32_t, 5> least = {0, 0, 0x80, 0x800, 0x10000};  // overlong encodings are invalid
   if (lead < 0xc2 || lead > 0xf4 || bytes > text.size()) return {lead, 1, false};
   char32_t code = lead & (0xffU >> (bytes + 1));
   for (std::size_t i = 1; i < bytes; ++i) {
@@ -32,15 +32,15 @@ Character first_of(std::string_view text) {
   return {code, bytes, true};
 }
 
-// C0, DEL, C1, line and paragraph separators, and what changes the direction of the text after it.
-bool is_obeyed(char32_t code) {
+// C0, DEL, C1, line and paragraph separators, the byte order mark, and characters that change the direction of text.
+bool is_control(char32_t code) {
   return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x200e || code == 0x200f || code == 0x061c ||
          (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069) || code == 0xfeff;
 }
 
 // The first character of a text, as it is or escaped.
 std::string shown(const Character& character, std::string_view text) {
-  if (character.valid && !is_obeyed(character.code)) return std::string(text.substr(0, character.bytes));
+  if (character.valid && !is_control(character.code)) return std::string(text.substr(0, character.bytes));
   switch (character.code) {
     case '\n':
       return "\\n";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regular files, by the calls of POSIX.
+// Regular files, with POSIX calls.
 #include "files/regular_file.h"
 
 #include <fcntl.h>
@@ -14,8 +14,7 @@ namespace hkt {
 namespace {
 
 [[noreturn]] void fail(const std::filesystem::path& path, bool reads, const std::string& why) {
-  throw std::runtime_error(path.string() + (reads ? " is not a file that can be read: " : " could not be written: ") +
-                           why + ".");
+  throw std::runtime_error(path.string() + (reads ? " cannot be read: " : " could not be written: ") + why + ".");
 }
 
 std::string reason(int error) {
@@ -25,9 +24,9 @@ std::string reason(int error) {
 }  // namespace
 
 int open_regular(const std::filesystem::path& path, int flags) {
-  constexpr mode_t usual = 0666;  // less what the user's mask takes away
+  constexpr mode_t usual = 0666;  // less the umask
   const bool reads = (flags & O_ACCMODE) == O_RDONLY;
-  // Without O_NONBLOCK a pipe would be waited for, and with it a regular file is read as ever.
+  // O_NONBLOCK keeps open() from waiting for the other end of a pipe; it has no effect on regular files.
   const int file = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | (reads ? 0 : O_NOFOLLOW), usual);
   if (file < 0) fail(path, reads, errno == ENXIO ? "it is not a regular file" : reason(errno));
   struct stat status = {};
@@ -40,12 +39,12 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t begin, st
   const int file = open_regular(path, O_RDONLY);
   ::lseek(file, static_cast<off_t>(begin), SEEK_SET);
   std::string content;
-  constexpr std::size_t piece = 1 << 16;
+  constexpr std::size_t chunk = 1 << 16;
   ssize_t count = 0;
   do {
     const auto before = content.size();
-    content.resize(before + piece);
-    do count = ::read(file, content.data() + before, piece);
+    content.resize(before + chunk);
+    do count = ::read(file, content.data() + before, chunk);
     while (count < 0 && errno == EINTR);
     content.resize(before + static_cast<std::size_t>(count > 0 ? count : 0));
   } while (count > 0 && content.size() <= most);

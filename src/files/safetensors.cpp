@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading and writing safetensors: 8 bytes with the header's length, the header in JSON, then the numbers.
+// Reading and writing safetensors: 8 bytes with the header's length, the header in JSON, then the tensors' data.
 #include "files/safetensors.h"
 
 #include <zlib.h>
@@ -28,7 +28,7 @@ constexpr std::size_t prefix = sizeof(std::uint64_t);
 constexpr std::size_t alignment = 8;
 constexpr const char* metadata_key = "__metadata__";
 
-// The checksum stands in the metadata and covers the whole file but the length, its own digits taken as zeros.
+// The checksum is in the metadata. It covers the file except the 8 bytes of length, with its own digits read as zeros.
 constexpr const char* checksum_key = "checksum";
 constexpr std::string_view checksum_label = "crc32:";
 constexpr std::string_view checksum_zeros = "00000000";
@@ -40,7 +40,7 @@ std::string checksum_text(std::uint32_t sum) {
 }
 
 std::uint32_t add_to_checksum(std::uint32_t sum, const void* data, std::size_t size) {
-  if (size == 0) return sum;  // a null pointer would start zlib's sum anew
+  if (size == 0) return sum;  // zlib restarts the sum if the pointer is null
   return static_cast<std::uint32_t>(crc32_z(sum, static_cast<const Bytef*>(data), size));
 }
 
@@ -48,7 +48,7 @@ std::uint32_t add_to_checksum(std::uint32_t sum, const void* data, std::size_t s
 
 std::string make_header(const std::vector<Array>& arrays, const Metadata& metadata) {
   auto header = fields::OrderedJson::object();
-  // First of all, so that its label is the first of that kind in the header.
+  // First, because write() searches the header for the first occurrence of the label.
   header[metadata_key][checksum_key] = std::string(checksum_label) + std::string(checksum_zeros);
   for (const auto& [key, text] : metadata) {
     if (key != checksum_key) header[metadata_key][key] = text;
@@ -57,8 +57,7 @@ std::string make_header(const std::vector<Array>& arrays, const Metadata& metada
   std::uint64_t offset = 0;
   for (const auto& array : arrays) {
     if (!names.insert(array.name).second) {
-      throw std::invalid_argument("tensor name \"" + array.name +
-                                  "\" is there twice or reserved; each may be used once.");
+      throw std::invalid_argument("the tensor name \"" + array.name + "\" is used twice or reserved.");
     }
     const std::uint64_t end = offset + array.bytes.size();
     header[array.name] = {{"dtype", name_of(array.type)}, {"shape", array.shape}, {"data_offsets", {offset, end}}};
@@ -66,7 +65,9 @@ std::string make_header(const std::vector<Array>& arrays, const Metadata& metada
   }
   std::string text = header.dump();
   text.resize((text.size() + alignment - 1) / alignment * alignment, ' ');
-  if (text.size() > longest_header) throw std::invalid_argument("the names of the tensors make a header above 100 MB.");
+  if (text.size() > longest_header) {
+    throw std::invalid_argument("the names of the tensors and the metadata would make a header of more than 100 MB.");
+  }
   return text;
 }
 
@@ -115,13 +116,13 @@ class Reader {
   Json read_header() {
     const auto bytes = file_->bytes();
     if (bytes.size() < prefix) {
-      fail("is not safetensors: it has " + std::to_string(bytes.size()) + " bytes, and 8 are the least");
+      fail("is not safetensors: it has " + std::to_string(bytes.size()) + " bytes, fewer than 8");
     }
     std::uint64_t length = 0;
     std::memcpy(&length, bytes.data(), prefix);
     if (length > longest_header || length > bytes.size() - prefix) {
-      fail("is not safetensors or is cut: its header would have " + std::to_string(length) +
-           " bytes, and the file has " + std::to_string(bytes.size()));
+      fail("is not safetensors or is truncated: its header would have " + std::to_string(length) +
+           " bytes, but the file has " + std::to_string(bytes.size()));
     }
     header_.assign(reinterpret_cast<const char*>(bytes.data() + prefix), length);
     data_ = bytes.subspan(prefix + length);
@@ -137,7 +138,7 @@ class Reader {
     Metadata result;
     if (!value.is_object()) fail("is not valid safetensors: its __metadata__ is not an object");
     for (const auto& [key, text] : value.items()) {
-      if (!text.is_string()) fail("is not valid safetensors: its __metadata__ holds something other than strings");
+      if (!text.is_string()) fail("is not valid safetensors: its __metadata__ has values other than strings");
       result[key] = text;
     }
     return result;
@@ -171,23 +172,23 @@ class Reader {
       overflow = __builtin_mul_overflow(bytes, count(name, size), &bytes) || overflow;
     }
     if (overflow || result.begin > result.end || result.end - result.begin != bytes) {
-      fail(name, "has data_offsets that do not fit its shape and dtype");
+      fail(name, "has data_offsets that do not match its shape and dtype");
     }
     return result;
   }
 
-  // One after the other, from the first byte to the last: then nothing overlaps, nothing hides and nothing is missing.
+  // Tensors must follow each other from the first byte to the last: no overlaps, no hidden bytes, nothing missing.
   void check_layout(std::vector<Entry>& entries) const {
     std::sort(entries.begin(), entries.end(),
               [](const Entry& a, const Entry& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
     std::uint64_t offset = 0;
     for (const auto& entry : entries) {
-      if (entry.begin != offset) fail(entry.name, "does not begin where the one before it ends");
+      if (entry.begin != offset) fail(entry.name, "does not begin where the previous tensor ends");
       offset = entry.end;
     }
     if (offset != data_.size()) {
-      fail("is not valid safetensors or is cut: its tensors take " + std::to_string(offset) +
-           " bytes, and the file has " + std::to_string(data_.size()) + " after its header");
+      fail("is not valid safetensors or is truncated: its tensors take " + std::to_string(offset) +
+           " bytes, but the file has " + std::to_string(data_.size()) + " after its header");
     }
   }
 
@@ -207,9 +208,9 @@ class Reader {
 
   Array array(const Entry& entry) const {
     const auto bytes = data_.subspan(entry.begin, entry.end - entry.begin);
-    const auto is_truth = [](std::byte value) { return value <= std::byte{1}; };
-    if (entry.type == Type::boolean && !std::all_of(bytes.begin(), bytes.end(), is_truth)) {
-      fail(entry.name, "is BOOL and holds bytes other than 0 and 1");
+    const auto is_bool = [](std::byte value) { return value <= std::byte{1}; };
+    if (entry.type == Type::boolean && !std::all_of(bytes.begin(), bytes.end(), is_bool)) {
+      fail(entry.name, "is BOOL and contains bytes other than 0 and 1");
     }
     return {entry.name, entry.type, entry.shape, bytes};
   }
@@ -217,7 +218,7 @@ class Reader {
   std::filesystem::path path_;
   std::shared_ptr<MappedFile> file_;
   std::string header_;
-  std::span<std::byte> data_;  // what follows the header
+  std::span<std::byte> data_;  // the bytes after the header
 };
 
 }  // namespace
@@ -241,7 +242,7 @@ const char* name_of(Type type) {
     case Type::boolean:
       return "BOOL";
   }
-  throw std::invalid_argument("a tensor has a type that safetensors does not know.");
+  throw std::invalid_argument("a tensor has a type that hkt's safetensors files do not support.");
 }
 
 std::size_t size_of(Type type) {
@@ -259,7 +260,7 @@ std::size_t size_of(Type type) {
     case Type::boolean:
       return 1;
   }
-  throw std::invalid_argument("a tensor has a type that safetensors does not know.");
+  throw std::invalid_argument("a tensor has a type that hkt's safetensors files do not support.");
 }
 
 void write(const std::filesystem::path& path, std::vector<Array> arrays, const Metadata& metadata) {

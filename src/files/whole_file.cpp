@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that are written whole, by the calls of POSIX.
+// Files that are written atomically, with POSIX calls.
 #include "files/whole_file.h"
 
 #include <fcntl.h>
@@ -18,11 +18,10 @@ namespace {
 
 constexpr const char* partial_mark = ".partial-";
 
-// Not to be foreseen, so that nobody can have put a link there, and distinct for every writer, whichever containers they
-// run in.
+// Unpredictable, so that nobody can plant a link under that name, and distinct for every writer, even across containers.
 std::string suffix() {
   std::uint64_t number = 0;
-  if (::getentropy(&number, sizeof number) != 0) throw std::runtime_error("this system gives no random numbers.");
+  if (::getentropy(&number, sizeof number) != 0) throw std::runtime_error("the system's random generator failed.");
   constexpr int digits = 16;
   std::array<char, digits + 1> text = {};
   std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(number));
@@ -35,11 +34,11 @@ WholeFile::WholeFile(std::filesystem::path path) : path_(std::move(path)), tempo
   std::error_code error;
   const auto kind = std::filesystem::status(path_, error).type();
   if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular) {
-    errno = kind == std::filesystem::file_type::directory ? EISDIR : EINVAL;  // a device would be replaced by a file
+    errno = kind == std::filesystem::file_type::directory ? EISDIR : EINVAL;  // rename() would replace a device
     fail("written");
   }
   temporary_ += suffix();
-  constexpr mode_t usual = 0666;  // less what the user's mask takes away
+  constexpr mode_t usual = 0666;  // less the umask
   file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, usual);
   if (file_ < 0) fail("written");
 }
@@ -63,12 +62,12 @@ void WholeFile::write(const void* data, std::size_t size) {
 
 void WholeFile::commit() {
   if (::fsync(file_) != 0) fail("flushed to the disk");
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("put in its place");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("renamed into place");
   ::close(std::exchange(file_, -1));
-  // The name is safe only when the folder is on the disk too. A file system that cannot flush a folder says EINVAL.
+  // The new name survives a crash only once the folder is flushed too. File systems that cannot do that return EINVAL.
   const auto folder = path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".");
   const int directory = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return;  // a folder that may be written but not read
+  if (directory < 0) return;  // the folder is writable but not readable
   const bool flushed = ::fsync(directory) == 0 || errno == EINVAL;
   ::close(directory);
   if (!flushed) throw std::runtime_error("the folder of " + path_.string() + " could not be flushed to the disk.");

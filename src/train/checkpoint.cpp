@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints as safetensors files: parts of the state are told apart by a prefix of their tensors' names.
+// Checkpoints as safetensors files; prefixes of the tensor names separate the parts of the state.
 #include "train/checkpoint.h"
 
 #include <ATen/ATen.h>
@@ -12,6 +12,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "files/json_fields.h"
 #include "files/quote.h"
 
 namespace hkt::train {
@@ -25,7 +26,13 @@ constexpr const char* generator_name = "generator/cpu";
 constexpr const char* cuda_generator_name = "generator/cuda";
 
 json to_json(const Tally& tally) { return {tally.loss, tally.correct, tally.sequences}; }
-Tally tally_from(const json& value) { return {value.at(0), value.at(1), value.at(2)}; }
+
+// Throws if the value is not an integer.
+std::int64_t integer_from(const json& value) {
+  if (!fields::is_integer(value, INT64_MIN, INT64_MAX)) throw std::invalid_argument("not an integer");
+  return value;
+}
+Tally tally_from(const json& value) { return {value.at(0), integer_from(value.at(1)), integer_from(value.at(2))}; }
 
 json to_json(const Position& position) {
   return {{"step", position.step},
@@ -43,16 +50,16 @@ json to_json(const Position& position) {
 
 Position position_from(const json& value) {
   Position position;
-  position.step = value.at("step");
-  position.epoch = value.at("epoch");
-  position.batch = value.at("batch");
+  position.step = integer_from(value.at("step"));
+  position.epoch = integer_from(value.at("epoch"));
+  position.batch = integer_from(value.at("batch"));
   position.epoch_tally = tally_from(value.at("epoch_tally"));
   position.recent_tally = tally_from(value.at("recent_tally"));
-  position.best_epoch = value.at("best_epoch");
+  position.best_epoch = integer_from(value.at("best_epoch"));
   position.best_accuracy = value.at("best_accuracy");
   position.best_loss = value.at("best_loss");
   position.finished = value.at("finished");
-  position.metrics_bytes = value.at("metrics_bytes");
+  position.metrics_bytes = static_cast<std::uint64_t>(integer_from(value.at("metrics_bytes")));
   position.seconds = value.at("seconds");
   return position;
 }
@@ -65,7 +72,7 @@ Metadata to_metadata(const Identity& identity) {
   throw std::runtime_error(path.string() + " " + why + ".");
 }
 
-// The names of the classes: as many as the model has, and such that a person can tell them apart.
+// The names of the classes: one per class of the model, no two alike.
 std::vector<std::string> labels_from(const fs::path& path, const std::string& text, std::int64_t classes) {
   constexpr std::size_t longest = 256;
   const auto list = json::parse(text, nullptr, false);
@@ -80,7 +87,7 @@ std::vector<std::string> labels_from(const fs::path& path, const std::string& te
   }
   if (std::ssize(list) != classes) {
     refuse(path,
-           "has " + std::to_string(list.size()) + " labels, and its model has " + std::to_string(classes) + " classes");
+           "has " + std::to_string(list.size()) + " labels, but its model has " + std::to_string(classes) + " classes");
   }
   return list;
 }
@@ -94,35 +101,35 @@ Identity identity_from(const fs::path& path, const Metadata& metadata) {
   try {
     identity.config = Config::from_json(metadata.at("config"));
   } catch (const std::invalid_argument& error) {
-    throw std::runtime_error(path.string() + " has a config that is none: " + error.what());
+    throw std::runtime_error(path.string() + " has an invalid config: " + error.what());
   }
   identity.labels = labels_from(path, metadata.at("labels"), identity.config.model.classes);
   identity.data = metadata.at("data");
   return identity;
 }
 
-// What the config says of the model's size, against the tensors that are there: nothing is made of the one before it is
-// known to agree with the other.
+// Compares the tensors of the file with the shapes that its config implies. This comes before the model is created, so that
+// a malicious config cannot make it huge.
 void check_parameters(const fs::path& path, const ModelConfig& config, const NamedTensors& parameters) {
-  const auto blocks_in_file = static_cast<std::int64_t>(parameters.size());  // each has several
-  if (config.blocks > blocks_in_file) refuse(path, "has fewer tensors than its config has blocks");
+  const auto most_blocks = static_cast<std::int64_t>(parameters.size());  // each block has several tensors
+  if (config.blocks > most_blocks) refuse(path, "has fewer tensors than its config has blocks");
   const auto shapes = parameter_shapes(config);
   std::size_t found = 0;
   for (const auto& [name, tensor] : parameters) {
     const auto shape = shapes.find(name);
-    if (shape == shapes.end()) refuse(path, "has the tensor " + quote(name) + ", which its config knows nothing of");
+    if (shape == shapes.end()) refuse(path, "has the tensor " + quote(name) + ", which its config does not define");
     if (tensor.sizes() != at::IntArrayRef(shape->second) || !tensor.is_floating_point()) {
       refuse(path, "has " + quote(name) + " as " + c10::toString(tensor.scalar_type()) + " " +
-                       json(tensor.sizes().vec()).dump() + ", and its config asks for numbers of shape " +
-                       json(shape->second).dump());
+                       json(tensor.sizes().vec()).dump() +
+                       ", but its config requires floating-point numbers of shape " + json(shape->second).dump());
     }
     ++found;
   }
   if (found == shapes.size()) return;
   for (const auto& [name, shape] : shapes) {
-    const bool there =
+    const bool present =
         std::any_of(parameters.begin(), parameters.end(), [&](const auto& p) { return p.first == name; });
-    if (!there) refuse(path, "lacks the tensor " + quote(name));
+    if (!present) refuse(path, "lacks the tensor " + quote(name));
   }
 }
 
@@ -138,14 +145,15 @@ NamedTensors part_of(const NamedTensors& all, std::string_view prefix) {
   return part;
 }
 
-at::Tensor one_of(const NamedTensors& all, std::string_view name) {
+// Undefined if there is no tensor of this name.
+at::Tensor tensor_named(const NamedTensors& all, std::string_view name) {
   for (const auto& [found, tensor] : all) {
     if (found == name) return tensor;
   }
   return {};
 }
 
-// A file of ours, whole: without a checksum nobody could tell.
+// Requires a checksum: without one, damage could not be detected.
 SafetensorsFile load_checked(const fs::path& path) {
   auto file = load_safetensors(path);
   if (file.checksum.empty()) refuse(path, "has no checksum, so it was not written by hkt");
@@ -156,11 +164,13 @@ bool is_bytes(const at::Tensor& tensor) {
   return tensor.defined() && tensor.scalar_type() == at::kByte && tensor.dim() == 1;
 }
 
-// A checksum says that a state is as it was written, not that a run could have stood there.
+// The checksum shows that a state is as it was written, but not that a run can reach its position.
 void check_position(const fs::path& path, const Position& position, const TrainConfig& config,
                     std::int64_t steps_per_epoch) {
+  constexpr std::int64_t most = std::int64_t{1} << 53;  // leaves room for later additions
   const auto is_count = [](const Tally& tally) {
-    return std::isfinite(tally.loss) && tally.correct >= 0 && tally.correct <= tally.sequences;
+    return std::isfinite(tally.loss) && tally.correct >= 0 && tally.correct <= tally.sequences &&
+           tally.sequences <= most;
   };
   const auto last_epoch = config.epochs - (position.finished ? 0 : 1);
   const bool possible =
@@ -169,36 +179,37 @@ void check_position(const fs::path& path, const Position& position, const TrainC
       position.best_epoch < position.epoch + 1 && is_count(position.epoch_tally) && is_count(position.recent_tally) &&
       std::isfinite(position.best_accuracy) && std::isfinite(position.best_loss) && position.seconds >= 0 &&
       std::isfinite(position.seconds);
-  if (!possible) refuse(path, "says of its run that it stood where it cannot have");
+  if (!possible) refuse(path, "has an impossible training position");
 }
 
 State state_from(const fs::path& path, const Identity& identity, std::int64_t steps_per_epoch) {
   const auto file = load_checked(path);
   const auto own = identity_from(path, file.metadata);
   if (own.config != identity.config) {
-    throw std::runtime_error(path.string() + " belongs to a run with another config than the folder's config.json.");
+    throw std::runtime_error(path.string() + " has a different config than the folder's config.json.");
   }
   if (own.data != identity.data || own.labels != identity.labels) {
-    throw std::invalid_argument("the data is not what " + path.string() +
-                                " was trained on; bring that back, or begin a new run.");
+    throw std::invalid_argument("the data has changed since " + path.string() +
+                                " was saved; restore the data, or start a new run.");
   }
   State state;
   try {
     state.position = position_from(json::parse(file.metadata.at("position")));
   } catch (const std::exception&) {
-    refuse(path, "does not say where its run stood");
+    refuse(path, "has no valid training position");
   }
   check_position(path, state.position, identity.config.train, steps_per_epoch);
   state.parameters = part_of(file.tensors, parameter_prefix);
   state.optimizer = part_of(file.tensors, optimizer_prefix);
   state.best = part_of(file.tensors, best_prefix);
-  state.generator = one_of(file.tensors, generator_name);
-  state.cuda_generator = one_of(file.tensors, cuda_generator_name);
+  state.generator = tensor_named(file.tensors, generator_name);
+  state.cuda_generator = tensor_named(file.tensors, cuda_generator_name);
   check_parameters(path, identity.config.model, state.parameters);
   if (!state.best.empty()) check_parameters(path, identity.config.model, state.best);
-  if (state.best.empty() != (state.position.best_epoch < 0)) refuse(path, "does not say which epoch was the best");
+  if (state.best.empty() != (state.position.best_epoch < 0))
+    refuse(path, "has a best epoch without its weights, or the reverse");
   if (!is_bytes(state.generator) || (state.cuda_generator.defined() && !is_bytes(state.cuda_generator)))
-    refuse(path, "lacks the state of the random numbers");
+    refuse(path, "lacks the state of the random number generator");
   return state;
 }
 
@@ -213,7 +224,7 @@ void save_state(const RunDirectory& run, const Identity& identity, const State& 
   if (state.cuda_generator.defined()) tensors.emplace_back(cuda_generator_name, state.cuda_generator);
   auto metadata = to_metadata(identity);
   metadata["position"] = to_json(state.position).dump();
-  // The old state steps aside only when the new one is on the disk; whenever this is cut short, one good state is left.
+  // The old state is renamed only when the new one is on disk, so that an interruption at any point leaves a good state.
   const auto next = run.folder / "state.next.safetensors";
   save_safetensors(next, tensors, metadata);
   if (fs::exists(run.state())) fs::rename(run.state(), run.previous_state());
@@ -228,8 +239,8 @@ std::optional<State> load_state(const RunDirectory& run, const Identity& identit
     try {
       auto state = state_from(path, identity, steps_per_epoch);
       if (!trouble.empty()) {
-        warn(trouble + " The checkpoint before it, of step " + std::to_string(state.position.step) + ", is used.");
-        fs::rename(path, run.state());  // or the damaged one would take its place when the next is saved
+        warn(trouble + " Using the previous checkpoint, of step " + std::to_string(state.position.step) + ".");
+        fs::rename(path, run.state());  // otherwise the next save would replace it with the damaged one
       }
       return state;
     } catch (const std::runtime_error& error) {
@@ -255,15 +266,15 @@ TrainedModel load_model(const RunDirectory& run, at::Device device, const Warn& 
       const bool is_model = path == run.model();
       const auto file = is_model ? load_safetensors(path) : load_checked(path);
       const auto parameters = is_model ? file.tensors : part_of(file.tensors, best_prefix);
-      if (parameters.empty()) continue;  // no epoch was finished then
+      if (parameters.empty()) continue;  // saved before the end of the first epoch
       TrainedModel trained{identity_from(path, file.metadata), is_model ? file.checksum : "", nullptr};
       check_parameters(path, trained.identity.config.model, parameters);
       trained.model = Classifier(trained.identity.config.model);
       set_parameters(*trained.model, parameters);
       trained.model->to(device);
       trained.model->eval();
-      if (!is_model && trouble.empty()) trouble = run.model().string() + " is not there.";
-      if (!is_model) warn(trouble + " The weights are taken from " + path.filename().string() + ".");
+      if (!is_model && trouble.empty()) trouble = run.model().string() + " does not exist.";
+      if (!is_model) warn(trouble + " Using the best weights in " + path.filename().string() + ".");
       return trained;
     } catch (const std::runtime_error& error) {
       if (trouble.empty()) trouble = error.what();
@@ -271,7 +282,7 @@ TrainedModel load_model(const RunDirectory& run, at::Device device, const Warn& 
   }
   if (!trouble.empty()) throw std::runtime_error(trouble);
   throw std::invalid_argument(run.folder.string() +
-                              " holds no model: it is not a run directory, or its run has not finished an epoch.");
+                              " contains no model: it is not a run directory, or its run has not finished an epoch.");
 }
 
 NamedTensors copy_of_parameters(const torch::nn::Module& module) {
@@ -288,7 +299,7 @@ void set_parameters(torch::nn::Module& module, const NamedTensors& parameters) {
   for (const auto& parameter : module.named_parameters()) {
     const auto found = stored.find(parameter.key());
     if (found == stored.end() || found->second.sizes() != parameter.value().sizes()) {
-      throw std::runtime_error("the checkpoint's \"" + parameter.key() + "\" is missing or has another shape.");
+      throw std::runtime_error("the checkpoint's tensor \"" + parameter.key() + "\" is missing or has another shape.");
     }
     at::Tensor(parameter.value()).copy_(found->second);
   }

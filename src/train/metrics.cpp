@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Appending lines of JSON, each with one call, so that a reader sees whole lines.
+// Appends each line with one write(), so that concurrent readers see complete lines.
 #include "train/metrics.h"
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ namespace {
 
 using nlohmann::json;
 
-// λ: a number for each level, of each head, of each block.
+// Level weights λ, nested as [block][head][level].
 bool are_level_weights(const json& value, int depth = 3) {
   if (depth == 0) return value.is_number();
   return value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), [&](const json& part) {
@@ -34,7 +34,22 @@ bool are_level_weights(const json& value, int depth = 3) {
          });
 }
 
-bool is_of_its_kind(const std::string& key, const json& value) {
+template <typename IsPart>
+bool is_list_of(const json& object, const char* key, IsPart is_part) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_array() && std::all_of(found->begin(), found->end(), is_part);
+}
+
+// One block of the per-epoch theory metrics: for each head, the Gaussianity test of each level.
+bool is_probe_of_block(const json& block) {
+  const auto is_test = [](const json& test) {
+    const auto is_number = [&](const char* key) { return test.contains(key) && test[key].is_number(); };
+    return test.is_object() && (!is_number("kurtosis") || is_number("gaussian_kurtosis"));
+  };
+  return is_list_of(block, "heads", [&](const json& head) { return is_list_of(head, "gaussianity", is_test); });
+}
+
+bool has_expected_type(const std::string& key, const json& value) {
   static const std::set<std::string> texts = {"event", "reason", "what", "device", "precision"};
   static const std::set<std::string> integers = {
       "step",          "steps",      "epoch",           "epochs",
@@ -43,19 +58,20 @@ bool is_of_its_kind(const std::string& key, const json& value) {
   if (texts.contains(key)) return value.is_string();
   if (integers.contains(key)) {
     constexpr std::int64_t largest = std::int64_t{1} << 53;
-    return value.is_number_integer() && value.get<std::int64_t>() >= -1 && value.get<std::int64_t>() <= largest;
+    return fields::is_integer(value, -1, largest);
   }
   if (key == "best") return value.is_boolean();
   if (key == "level_weights") return are_level_weights(value);
-  if (key == "theory") return value.is_array();
+  if (key == "theory") return value.is_array() && std::all_of(value.begin(), value.end(), is_probe_of_block);
   return value.is_number();
 }
 
+// Drops null values; false if a value has an unexpected type.
 bool is_line(json& line) {
   if (!line.is_object() || !line.contains("event")) return false;
   for (auto item = line.begin(); item != line.end();) item = item->is_null() ? line.erase(item) : std::next(item);
   for (const auto& [key, value] : line.items()) {
-    if (!is_of_its_kind(key, value)) return false;
+    if (!has_expected_type(key, value)) return false;
   }
   return line.contains("event");
 }
@@ -66,7 +82,7 @@ MetricsFile::MetricsFile(std::filesystem::path path, std::uint64_t keep) : path_
   file_ = open_regular(path_, O_WRONLY | O_CREAT | O_APPEND);
   struct stat status = {};
   if (::fstat(file_, &status) != 0) fail(path_);
-  bytes_ = std::min(keep, static_cast<std::uint64_t>(status.st_size));  // lines that were lost stay lost
+  bytes_ = std::min(keep, static_cast<std::uint64_t>(status.st_size));  // the file may have been truncated since
   if (::ftruncate(file_, static_cast<off_t>(bytes_)) != 0) fail(path_);
 }
 
@@ -79,7 +95,7 @@ void MetricsFile::add(const nlohmann::ordered_json& line) {
   const auto written = ::write(file_, text.data(), text.size());
   if (written != static_cast<ssize_t>(text.size())) {
     const int reason = written >= 0 ? ENOSPC : errno;
-    [[maybe_unused]] const int cut = ::ftruncate(file_, static_cast<off_t>(bytes_));  // the part of a line
+    [[maybe_unused]] const int cut = ::ftruncate(file_, static_cast<off_t>(bytes_));  // removes the partial line
     errno = reason;
     fail(path_);
   }
@@ -110,7 +126,7 @@ std::vector<json> MetricsReader::next() {
 std::vector<json> read_metrics(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return {};
-  if (!std::filesystem::is_regular_file(path, error)) read_file(path);  // says what is wrong with it
+  if (!std::filesystem::is_regular_file(path, error)) read_file(path);  // throws with the reason
   return MetricsReader(path).next();
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <string_view>
 
@@ -22,9 +23,25 @@ const fuzz::Target& target() {
   return found;
 }
 
+// The exception that nobody caught, where libFuzzer would only say that the process aborted.
+[[noreturn]] void name_exception() {
+  try {
+    if (const auto exception = std::current_exception()) std::rethrow_exception(exception);
+  } catch (const std::exception& error) {
+    fuzz::fail("an error that was not to be expected: " + std::string(error.what()));
+  } catch (...) {
+  }
+  fuzz::fail("the process was ended");
+}
+
 }  // namespace
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t most);
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  std::set_terminate(name_exception);
+  return 0;
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   target().run({reinterpret_cast<const char*>(data), size});
@@ -34,8 +51,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 // Most mutations of a file with a checksum are mended, so that they are read and not only refused.
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
   size = LLVMFuzzerMutate(data, size, most);
-  if (!target().safetensors || seed % 8 == 0) return size;
-  const auto bytes = fuzz::repaired({reinterpret_cast<const char*>(data), size});
+  if (target().repaired == nullptr || seed % 8 == 0) return size;
+  const auto bytes = target().repaired({reinterpret_cast<const char*>(data), size});
   std::memcpy(data, bytes.data(), std::min(bytes.size(), most));
   return std::min(bytes.size(), most);
 }

@@ -204,7 +204,9 @@ def states(run):
 
 def bundles(run):
     def bundle(**files):
-        return "\n".join(f"#file {name}\n{content}" for name, content in files.items())
+        return b"\n".join(f"#file {name}\n".encode() + (content.encode() if isinstance(content, str) else content)
+                          for name, content in files.items())
+    scratch = run.parent
     config, lines = (run / "config.json").read_text(), (run / "metrics.jsonl").read_text()
     put("metrics", "good.jsonl", lines)
     put("report_run", "good", bundle(**{"config.json": config, "metrics.jsonl": lines}))
@@ -212,6 +214,15 @@ def bundles(run):
                                           "theory.json": '{"model": {}, "claims": [7], "blocks": []}'}))
     put("report_run", "wrong", bundle(**{"config.json": config, "metrics.jsonl": '{"event": "epoch", "epoch": []}\n',
                                          "predictions.safetensors": "x"}))
+    # Of the model only the checksum is read.
+    forge.write(scratch / "model", {"a": ("F32", [1], bytes(4))}, {})
+    forge.write(scratch / "predictions", {"logits": ("F32", [2, 3], bytes(24)), "labels": ("I64", [2], bytes(16))},
+                {"split": "test", "model": forge.read(scratch / "model")[1]["checksum"]})
+    put("report_run", "predictions", bundle(**{
+        "config.json": config, "model.safetensors": (scratch / "model").read_bytes(),
+        "predictions.safetensors": (scratch / "predictions").read_bytes()}))
+    put("report_run", "epoch-of-32-bits", bundle(**{
+        "config.json": config, "metrics.jsonl": '{"event": "epoch", "epoch": 2147483647, "theory": []}\n'}))
 
 
 def main():

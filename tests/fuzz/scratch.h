@@ -13,10 +13,17 @@
 
 namespace fuzz {
 
+// Standard error as it was at the start: commands and libFuzzer put others in its place.
+inline const int standard_error = ::dup(STDERR_FILENO);
+
 // Ends the process, so that libFuzzer and the tests keep the input that led here.
 [[noreturn]] inline void fail(const std::string& why) {
-  std::fprintf(stderr, "fuzz: %s\n", why.c_str());
+  ::dprintf(standard_error, "fuzz: %s\n", why.c_str());
   std::abort();
+}
+
+inline void require(bool holds, const char* promise) {
+  if (!holds) fail(promise);
 }
 
 // A file in memory, with a path.
@@ -34,6 +41,12 @@ class MemoryFile {
                       ::lseek(file_, 0, SEEK_SET) == 0;
     if (!held) fail("a file in memory could not be written");
     return path_;
+  }
+  std::string text() const {
+    std::string bytes(static_cast<std::size_t>(::lseek(file_, 0, SEEK_END)), '\0');
+    require(::pread(file_, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
+            "a file in memory could not be read");
+    return bytes;
   }
   int descriptor() const { return file_; }
 
@@ -57,10 +70,11 @@ class Folder {
   }
 
  private:
-  // In memory where that can be had: some disks take longer for a file than its reader.
+  // Where TMPDIR says, or else in memory where that can be had: some disks take longer for a file than its reader.
   static std::filesystem::path base() {
     const std::filesystem::path memory = "/dev/shm";
-    return ::access(memory.c_str(), W_OK) == 0 ? memory : std::filesystem::temp_directory_path();
+    const bool in_memory = std::getenv("TMPDIR") == nullptr && ::access(memory.c_str(), W_OK) == 0;
+    return in_memory ? memory : std::filesystem::temp_directory_path();
   }
 
   std::filesystem::path path_;

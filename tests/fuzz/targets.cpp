@@ -20,7 +20,8 @@ const std::vector<Target>& targets() {
   return all;
 }
 
-std::string repaired(std::string bytes) {
+std::string repaired_safetensors(const std::string& input) {
+  std::string bytes = input;
   constexpr std::size_t prefix = 8, digits = 8;
   if (bytes.size() < prefix) return bytes;
   // The header ends where its braces close for the last time before the numbers begin, if they still do.

@@ -12,13 +12,13 @@ namespace fuzz {
 struct Target {
   const char* name;
   void (*run)(const std::string& input);
-  bool safetensors;  // its input is a safetensors file, whose length and checksum mutations break first
+  std::string (*repaired)(const std::string& input) = nullptr;  // where mutations break lengths and checksums first
 };
 
 const std::vector<Target>& targets();
 
 // A safetensors file with its length and checksum made right again, so that mutations reach what is behind them.
-std::string repaired(std::string bytes);
+std::string repaired_safetensors(const std::string& input);
 
 // Defined by readers.cpp and commands.cpp.
 std::vector<Target> reader_targets();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that become part of the program: the assembler reads them, and CMake says where they lie.
+// Files embedded in the program: the assembler includes them (.incbin), and CMake passes their paths.
 #pragma once
 
 #include <string_view>
 
-// Defines std::string_view name(), the bytes of the file. For namespace scope; the name must be the only one in the program.
+// Defines std::string_view name(), the bytes of the file. For namespace scope; the name must be unique in the program.
 #define HKT_EMBED(name, file)                                                                        \
   __asm__(".pushsection .rodata\n.global hkt_" #name "_begin\n.global hkt_" #name "_end\nhkt_" #name \
           "_begin:\n"                                                                                \

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A section of a JSON config as a table of fields: each knows its key, how to read a checked value and how to write it.
+// A section of a JSON config as a table of fields, each with its key, a function that checks and reads it, and one that
+// writes it.
 #pragma once
 
 #include <cmath>
@@ -17,18 +18,27 @@ namespace hkt::fields {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;  // for writing, in the order of the table
 
-// Parses a whole text and refuses keys that stand twice in one object; `what` names the text in errors.
+// Parses a JSON text. Errors and duplicate keys in an object throw std::invalid_argument; `what` names the text in them.
 Json parse(std::string_view text, const std::string& what);
 
-// JSON as text, whatever bytes its strings hold: names of folders need not be UTF-8.
+// JSON as text. Bytes that are not UTF-8 are replaced and do not throw: names of folders may contain them.
 std::string dump(const OrderedJson& json, int indent = -1);
 
-// The known name that takes the fewest edits to reach from `name`.
+// The known name with the smallest edit distance from `name`.
 std::string nearest(const std::string& name, const std::vector<std::string>& known);
 
 // Throw std::invalid_argument in one sentence, so that all errors of a section read alike.
 [[noreturn]] void refuse_value(const std::string& key, const Json& value, const std::string& allowed);
 [[noreturn]] void refuse_key(const std::string& where, const std::string& key, const std::vector<std::string>& known);
+
+// Whether an untrusted value is an integer in [low, high]. get<> alone would convert fractions too, and is undefined for
+// values that are too large.
+template <typename AnyJson>
+bool is_integer(const AnyJson& value, std::int64_t low, std::int64_t high) {
+  if (value.is_number_unsigned() && value.template get<std::uint64_t>() > std::uint64_t{INT64_MAX}) return false;
+  return value.is_number_integer() && value.template get<std::int64_t>() >= low &&
+         value.template get<std::int64_t>() <= high;
+}
 
 std::int64_t read_integer(const std::string& key, const Json& value, std::int64_t low, std::int64_t high);
 std::string quoted_list(const std::vector<std::string>& names);
@@ -104,14 +114,14 @@ Field<Section> choice(const std::string& key, Enum Section::* member,
             for (const auto& [name, meaning] : names) {
               if (section.*member == meaning) return Json(name);
             }
-            throw std::invalid_argument("the config holds a value that none of its names stands for.");
+            throw std::invalid_argument("the config contains an enum value without a name.");
           }};
 }
 
 template <typename Section>
 using Table = std::vector<Field<Section>>;
 
-// Sets the fields that `json` has and leaves the others alone.
+// Sets the fields whose keys `json` has and keeps the others.
 template <typename Section>
 void read(const Table<Section>& table, const std::string& name, const Json& json, Section& section) {
   if (!json.is_object()) refuse_value(name, json, "an object");
@@ -134,7 +144,7 @@ OrderedJson write(const Table<Section>& table, const Section& section) {
   return json;
 }
 
-// A section that was filled in by code rather than read: the same checks, by writing and reading it again.
+// Checks a section that was filled in by code, by writing it and reading it back.
 template <typename Section>
 void check(const Table<Section>& table, const std::string& name, const Section& section) {
   Section copy;

@@ -14,29 +14,28 @@ namespace hkt {
 class LineReader {
  public:
   struct Line {
-    std::string_view text;  // without its end, LF or CR LF; good until the next call
-    bool cut;               // it was longer than `longest`, and its rest was passed over
+    std::string_view text;  // without its line ending, LF or CR LF; valid until the next call
+    bool cut;               // longer than `longest`; the rest was skipped
   };
 
-  LineReader(const std::filesystem::path& path,
-             std::size_t longest);            // a regular file; std::runtime_error if it is none
-  LineReader(int file, std::size_t longest);  // a descriptor that stays the caller's
+  LineReader(const std::filesystem::path& path, std::size_t longest);  // std::runtime_error if it is not a regular file
+  LineReader(int file, std::size_t longest);                           // does not close the descriptor
   ~LineReader();
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
-  std::optional<Line> next();  // nothing after the last; throws std::runtime_error where reading fails
+  std::optional<Line> next();  // empty after the last line; throws std::runtime_error if reading fails
 
-  std::int64_t bytes() const { return bytes_; }  // that were read so far
+  std::int64_t bytes() const { return bytes_; }  // read so far
 
  private:
-  bool fill();  // false at the end
+  bool fill();  // false at the end of the file
 
   int file_;
   bool owned_;
   std::size_t longest_;
   std::string buffer_, line_;
-  std::size_t next_ = 0;  // what is before that in the buffer was given out
+  std::size_t next_ = 0;  // the first byte of buffer_ that is not consumed yet
   std::int64_t bytes_ = 0;
 };
 

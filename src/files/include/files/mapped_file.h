@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file as memory, read when it is touched.
+// A memory-mapped file.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace hkt {
 
-// Private: what is written to the bytes never reaches the file. Errors are std::runtime_error.
+// A private mapping: writes to the bytes do not reach the file. Errors are std::runtime_error.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);
@@ -22,8 +22,8 @@ class MappedFile {
   std::span<std::byte> bytes_;
 };
 
-// From here on a mapped file that another process makes shorter while it is read ends this process with a sentence and
-// exit code 1, not with a crash. For programs alone: a library leaves its host's signals as they are.
+// Installs a SIGBUS handler: if another process truncates a mapped file while it is read, this process prints an error and
+// exits with code 1 instead of crashing. For programs only: a library must not change its host's signal handlers.
 void explain_truncated_files();
 
 }  // namespace hkt

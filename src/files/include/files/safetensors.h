@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Safetensors files as bytes: names, types, shapes and where the numbers lie. What is made of them is the caller's affair.
+// Safetensors files without Torch: the names, types, shapes and bytes of the tensors.
 #pragma once
 
 #include <array>
@@ -26,22 +26,22 @@ struct Array {
   std::string name;
   Type type = Type::uint8;
   std::vector<std::int64_t> shape;
-  std::span<std::byte> bytes;  // row by row
+  std::span<std::byte> bytes;  // in row-major order
 };
 
 struct File {
-  std::vector<Array> arrays;  // as they lie in the file
+  std::vector<Array> arrays;  // in file order
   std::map<std::string, std::string> metadata;
-  std::string checksum;                // "crc32:" and eight digits; empty where there is none
-  std::shared_ptr<MappedFile> mapped;  // which the arrays' bytes are part of; an array may begin at any address
+  std::string checksum;                // "crc32:" and eight digits; empty if the file has none
+  std::shared_ptr<MappedFile> mapped;  // contains the arrays' bytes, which need not be aligned
 };
 
-// Whole or not at all. The arrays are reordered, widest elements first, so that each is aligned to its own element.
-// Throws std::invalid_argument for names that are there twice or not UTF-8, std::runtime_error where the disk fails.
+// Writes the file atomically. The arrays are sorted by element size, largest first, so that each is aligned to its elements.
+// Throws std::invalid_argument for names that are used twice or are not UTF-8, and std::runtime_error if writing fails.
 void write(const std::filesystem::path& path, std::vector<Array> arrays,
            const std::map<std::string, std::string>& metadata);
 
-// Believes nothing of what it reads: a file that is cut, damaged, mixed up or malicious throws std::runtime_error.
+// Trusts nothing in the file: a truncated, damaged, inconsistent or malicious file throws std::runtime_error.
 File read(const std::filesystem::path& path);
 
 }  // namespace hkt::safetensors

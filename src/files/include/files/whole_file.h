@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that is written whole or not at all: under a temporary name beside its place, flushed, then renamed.
+// A file that is written atomically: under a temporary name in the same folder, flushed, then renamed.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace hkt {
 
-// Errors are std::runtime_error. Without commit() the destructor leaves no trace.
+// Errors are std::runtime_error. Without commit() the destructor removes the temporary file.
 class WholeFile {
  public:
   explicit WholeFile(std::filesystem::path path);
@@ -27,10 +27,10 @@ class WholeFile {
   int file_ = -1;
 };
 
-// Removes what killed writers left in a folder. For whoever knows that nobody is writing there.
+// Removes the temporary files of killed writers from a folder. The caller must know that nobody is writing there.
 void remove_partial_files(const std::filesystem::path& folder);
 
-// A text as a whole file.
+// Writes a text file atomically.
 void write_file(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace hkt
