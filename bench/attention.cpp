@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt::attention beside standard attention and the ways to write HKT in plain PyTorch.
+// hkt::attention on the CPU compared with standard attention and with HKT in plain PyTorch.
 #include <ATen/ATen.h>
 
 #include "attention_forms.h"
@@ -14,8 +14,8 @@ struct Comparison {
   Inputs inputs, half_inputs;
   std::vector<Candidate> candidates;
 
-  // The plain forms of HKT are timed where asked for, the materialised one up to a length at which it is not a matter of
-  // how fast the system hands out memory.
+  // plain_forms: also HKT in plain PyTorch. The materialised form is left out for long sequences, where its time would be
+  // dominated by memory allocation.
   Comparison(const Shape& s, bool causal, bool backward, bool plain_forms)
       : inputs(s, at::kFloat, at::kCPU), half_inputs(s, at::kBFloat16, at::kCPU) {
     const auto add = [&](const std::string& name, const Forward& forward, const std::vector<at::Tensor>& wanted,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt::attention on a GPU beside standard attention (cuDNN's and FlashAttention-2's kernels, through torch) and the ways to
-// write HKT in plain PyTorch.
+// hkt::attention on a GPU compared with standard attention (the kernels of cuDNN and FlashAttention-2, through torch) and
+// with HKT in plain PyTorch.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <torch/cuda.h>
@@ -50,7 +50,7 @@ Table cuda_attention_shapes(bool quick) {
               candidate(
                   "one level", backward, [&] { return ours(one, causal); }, one.all, one.direction),
               candidate("flash", backward, [&] { return flash(in, causal); }, standard, in.direction)};
-          if (!quick && length <= 4096)  // longer ones are a matter of minutes
+          if (!quick && length <= 4096)  // longer ones take minutes
             candidates.push_back(
                 candidate("concatenated", backward, [&] { return concatenated(in, causal); }, in.all, in.direction));
           if (!quick && length <= 1024)

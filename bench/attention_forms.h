@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is measured of attention on the CPU and on a GPU: shapes, inputs, and the ways to compute HKT.
+// Shared by the attention benchmarks on CPU and GPU: shapes, inputs, and the ways to compute HKT.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -27,8 +27,8 @@ inline std::string text(const Shape& s) {
          std::to_string(s.width);
 }
 
-// Multiply-adds that the definition asks for, two operations each: scores at every level, values, and the four of
-// backward.
+// FLOPs by the definition, two per multiply-add: scores at every level and values. Backward, which includes the forward pass,
+// has four products per level and three with values.
 inline double operations(const Shape& s, bool causal, bool backward) {
   double scores = 0;
   for (int64_t level = 0; level < s.levels; ++level) scores += std::pow(0.25, level);
@@ -37,7 +37,7 @@ inline double operations(const Shape& s, bool causal, bool backward) {
          static_cast<double>(s.width) * products * (causal ? 0.5 : 1);
 }
 
-// As a model has them: [B, T, H, D] in memory.
+// Laid out as in a model: [B, T, H, D] in memory.
 struct Inputs {
   std::vector<at::Tensor> q, k, all;
   at::Tensor v, weights, direction;
@@ -76,7 +76,7 @@ inline at::Tensor ours(const Inputs& in, bool causal) {
   return std::get<0>(hkt::attention(in.q, in.k, in.v, in.weights, causal));
 }
 
-// Through SDPA, which wants values as wide as the features for its fast path.
+// HKT as SDPA on concatenated features. Values are padded to the width of the features, which SDPA's fast path requires.
 inline at::Tensor concatenated(const Inputs& in, bool causal) {
   std::vector<at::Tensor> q, k;
   for (size_t level = 0; level < in.q.size(); ++level) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt::downsample beside the same filter as a convolution.
+// hkt::downsample compared with the same filter as a convolution.
 #include <ATen/ATen.h>
 #include <torch/autograd.h>
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Timing, memory measurement and tables of the benchmarks.
 #include "harness.h"
-
-#include <c10/core/CPUAllocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
 #include <chrono>
@@ -25,19 +23,6 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-class MemoryMeter : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, std::int64_t size, size_t, size_t, c10::Device) override {
-    now_ += size;
-    peak = std::max(peak, now_);
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-  std::int64_t peak = 0;
-
- private:
-  std::int64_t now_ = 0;
-};
-
 }  // namespace
 
 Timings::Timings(const std::vector<Candidate>& candidates, int rounds, const std::function<void()>& finish)
@@ -51,7 +36,7 @@ Timings::Timings(const std::vector<Candidate>& candidates, int rounds, const std
   }
   for (int round = 0; round < rounds; ++round)
     for (size_t i = 0; i < candidates.size(); ++i) {
-      if (repeats[i] > 1) candidates[i].work();  // brings its own data back into the caches
+      if (repeats[i] > 1) candidates[i].work();  // warms the caches with its own data
       samples_[i].push_back(run(candidates[i].work, repeats[i], finish));
     }
 }
@@ -67,13 +52,6 @@ double Timings::ratio(const std::string& name, const std::string& to) const {
   std::vector<double> ratios;
   for (size_t i = 0; i < of(name).size(); ++i) ratios.push_back(of(name)[i] / of(to)[i]);
   return median(ratios);
-}
-
-std::int64_t peak_bytes(const std::function<void()>& work) {
-  const auto meter = std::make_shared<MemoryMeter>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
-  work();
-  return meter->peak;
 }
 
 Table::Table(std::string title, std::vector<std::string> columns)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Interleaved timing: all candidates of a comparison are run once per round, so that a noisy machine disturbs them alike, and a
-// ratio is the median over rounds of the ratio within the round.
+// Interleaved timing: all candidates of a comparison run once per round, so that noise affects them alike, and a ratio is
+// the median over rounds of the ratio within the round.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "memory_meter.h"
 
 namespace hkt::bench {
 
@@ -18,8 +20,8 @@ struct Candidate {
 
 class Timings {
  public:
-  // Runs every candidate `rounds` times in turn, each sample long enough to be read off the clock. `finish` waits for work
-  // that was only started, as on a GPU.
+  // Times the candidates, interleaved, in `rounds` rounds; a sample repeats its work until it is long enough to measure.
+  // `finish` waits for asynchronous work, as on a GPU.
   Timings(const std::vector<Candidate>& candidates, int rounds, const std::function<void()>& finish = [] {});
   double seconds(const std::string& name) const;  // median
   double ratio(const std::string& name, const std::string& to) const;
@@ -31,10 +33,10 @@ class Timings {
   std::vector<std::vector<double>> samples_;
 };
 
-// The most memory that torch held at a time beyond what was there before, in bytes.
-std::int64_t peak_bytes(const std::function<void()>& work);
+// The peak of the memory that torch allocates during `work`, in bytes, without what was allocated before.
+using testing::peak_bytes;
 
-// A table that is printed row by row, and kept for the results file.
+// A table that is printed row by row and stored for the results file.
 class Table {
  public:
   Table(std::string title, std::vector<std::string> columns);

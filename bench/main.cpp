@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `make bench`: measures every operator and whole training steps, prints the tables and writes them to results/ with commit and machine.
-//   hkt_bench [--quick] [--cuda] [--out NAME]     writes NAME.json and NAME.md (default: nothing is written)
-//   --cuda measures the operators on the first GPU instead of the CPU.
+// `make bench`: times the operators and training steps, prints tables, and writes them with commit and machine.
+//   hkt_bench [--quick] [--cuda] [--out NAME]     writes NAME.json and NAME.md (default: no files)
+//   --cuda measures on the first GPU instead of the CPU.
 #include <ATen/ATen.h>
 #include <torch/utils.h>
 
@@ -15,7 +15,7 @@
 
 namespace {
 
-// What was typed, without the program's folder, with the variables that limit the instruction sets of torch and its libraries.
+// The command line, without the program's folder, with the environment variables that limit which kernels are chosen.
 std::string command_line(int count, char** arguments) {
   std::string line;
   for (const char* variable :
@@ -49,7 +49,7 @@ int main(int count, char** arguments) {
     return 2;
   }
   torch::manual_seed(0);
-  // After the first large piece of memory is given back, glibc keeps what is freed, as in any process that trains.
+  // After one large block is freed, glibc keeps freed memory instead of returning it, as in any process that trains.
   at::empty({31 << 20}, at::kByte);
   const auto where = hkt::train::provenance();
   std::cout << where.dump() << "\n";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole training steps: the classifier with standard attention, with HKT, and the standard one made of torch's own parts.
+// Full training steps: the classifier with standard attention, with HKT, and a standard one made of torch's own modules.
 #include <ATen/ATen.h>
 #include <torch/cuda.h>
 #include <torch/nn/functional/loss.h>
@@ -23,8 +23,8 @@
 namespace hkt::bench {
 namespace {
 
-// What a user of torch would write: scaled_dot_product_attention, torch::optim::AdamW, clip_grad_norm_. In C++ rather than
-// Python, which only makes it faster.
+// The baseline that a user of torch would write: scaled_dot_product_attention, torch::optim::AdamW, clip_grad_norm_. C++ only
+// makes it faster than Python would.
 class EagerBlock : public torch::nn::Module {
  public:
   explicit EagerBlock(const ModelConfig& config)
@@ -112,7 +112,7 @@ class EagerClassifier : public torch::nn::Module {
   std::unique_ptr<torch::optim::AdamW> optimizer_;
 };
 
-// While it lives torch's scaled_dot_product_attention is cuDNN's.
+// Makes torch's scaled_dot_product_attention use cuDNN only, until it is destroyed.
 class OnlyCudnn {
  public:
   OnlyCudnn() { use_others(false); }
@@ -132,7 +132,7 @@ struct Case {
   std::string name;
   Config config;
   std::vector<data::Batch> batches;
-  double wait_share;  // of a run over the batches, for data that the background thread had not ready
+  double wait_share;  // share of the time spent waiting for batches that the background thread had not prepared yet
 };
 
 double wait_share(const data::Split& split, const data::Order& order, const data::Shape& shape, const Config& config) {
@@ -142,9 +142,9 @@ double wait_share(const data::Split& split, const data::Order& order, const data
   const auto begin = Clock::now();
   Clock::duration waited{};
   while (true) {
-    const auto asked = Clock::now();
+    const auto start = Clock::now();
     const auto batch = queue.next();
-    waited += Clock::now() - asked;
+    waited += Clock::now() - start;
     if (!batch) break;
     learner.step(*batch, 0);
   }
@@ -236,8 +236,7 @@ Table training_steps(bool quick) {
 Table cuda_training_steps(bool quick) {
   Table table(
       "a training step on CUDA, bf16 autocast, d = 128, 4 heads, 2 blocks; standard attention by our own kernel, and "
-      "by "
-      "cuDNN's in a model of torch's own parts",
+      "by cuDNN's in a model of torch's own parts",
       {"data", "model", "step ms", "tokens/s", "to standard", "to torch's own parts"});
   const OnlyCudnn only_cudnn;
   for (const auto& [length, batch] : {std::pair<std::int64_t, std::int64_t>{1024, 64}, {4096, 16}}) {

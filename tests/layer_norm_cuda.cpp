@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layer norm of the modules on a GPU: against at::layer_norm in float64. Skipped, aloud, where there is no GPU.
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -17,6 +16,7 @@
 
 #include "compare.h"
 #include "nn/layer_norm.h"
+#include "train/autocast.h"
 
 namespace hkt::testing {
 namespace {
@@ -28,26 +28,6 @@ class LayerNormCuda : public ::testing::Test {
   void SetUp() override {
     if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU here";
   }
-};
-
-// Autocast to bfloat16 while it lives; to at::kFloat: none.
-class Autocast {
- public:
-  explicit Autocast(at::ScalarType type) : dtype_before_(at::autocast::get_autocast_dtype(at::kCUDA)) {
-    if (type == at::kFloat) return;
-    at::autocast::set_autocast_enabled(at::kCUDA, true);
-    at::autocast::set_autocast_dtype(at::kCUDA, type);
-  }
-  ~Autocast() {
-    at::autocast::set_autocast_enabled(at::kCUDA, false);
-    at::autocast::set_autocast_dtype(at::kCUDA, dtype_before_);
-    at::autocast::clear_cache();
-  }
-  Autocast(const Autocast&) = delete;
-  Autocast& operator=(const Autocast&) = delete;
-
- private:
-  at::ScalarType dtype_before_;
 };
 
 torch::nn::LayerNorm random_norm(int64_t width) {
@@ -70,7 +50,7 @@ const std::vector<std::string> names{"y", "gradient of x", "gradient of weight",
 Results fast(const at::Tensor& x, torch::nn::LayerNorm& norm, const at::Tensor& direction, at::ScalarType type) {
   at::Tensor y;
   {
-    const Autocast autocast(type);
+    const train::Autocast autocast(type == at::kBFloat16, gpu);
     y = layer_norm(x, norm, NormOutput::autocast);
   }
   EXPECT_EQ(y.scalar_type(), type);
@@ -158,14 +138,15 @@ TEST_F(LayerNormCuda, OnlyLinearLayersUnderAutocastGetBfloat16) {
   const auto x = random_rows({10, 128});
   EXPECT_EQ(layer_norm(x, norm, NormOutput::autocast).scalar_type(), at::kFloat);
   {
-    const Autocast autocast(at::kBFloat16);
+    const train::Autocast autocast(true, gpu);
     const auto rounded = layer_norm(x, norm, NormOutput::autocast), full = layer_norm(x, norm, NormOutput::float32);
     EXPECT_EQ(rounded.scalar_type(), at::kBFloat16);
     EXPECT_EQ(full.scalar_type(), at::kFloat);
     EXPECT_TRUE(rounded.equal(full.to(at::kBFloat16)));
   }
   {
-    const Autocast autocast(at::kHalf);
+    const train::Autocast autocast(true, gpu);
+    at::autocast::set_autocast_dtype(at::kCUDA, at::kHalf);  // torch's default; every Autocast sets its own
     EXPECT_EQ(layer_norm(x, norm, NormOutput::autocast).scalar_type(), at::kFloat);
   }
 }
