@@ -102,10 +102,10 @@ TEST(ListOps, TokensThereAndBack) {
 TEST(ListOps, WhatIsNoExpressionIsRefused) {
   expect_within("it is empty", parse_error("  "));
   expect_within("1 \"]\" are missing", parse_error("[MIN 1 2"));
-  expect_within("something follows its end", parse_error("[MIN 1 2 ] 3"));
+  expect_within("tokens follow after its end", parse_error("[MIN 1 2 ] 3"));
   expect_within("a \"]\" has no operator", parse_error("]"));
   expect_within("[MIN has no arguments", parse_error("[MIN ]"));
-  expect_within("it has \"[AVG\"; known are", parse_error("[AVG 1 2 ]"));
+  expect_within("it has \"[AVG\"; allowed are", parse_error("[AVG 1 2 ]"));
   expect_within("it has \"10\"", parse_error("[MIN 10 2 ]"));
   expect_within("a \")\" has no \"(\"", parse_error("[MIN 1 2 ] )"));
   expect_within("1 \")\" are missing", parse_error("( [MIN 1 2 ]"));
@@ -222,7 +222,7 @@ TEST(ListOps, Presets) {
   EXPECT_EQ(lra.min_tokens, 501);
   EXPECT_EQ(lra.max_tokens, 1999);
   EXPECT_EQ(lra.train_samples, 96000);
-  expect_within("nearest known one is \"lra\"",
+  expect_within("unknown listops preset \"lre\"; it must be one of \"paper\", \"lra\" (nearest: \"lra\")",
                 message_of<std::invalid_argument>([] { hkt::data::listops_preset("lre"); }));
 }
 
@@ -241,10 +241,10 @@ TEST(ListOps, LimitsThatLeaveNothingAreRefused) {
   expect_within("at most 1000000", message([](auto& c) { c.max_tokens = 1000001; }));
   // 4 operators and two digits make 400 expressions.
   const auto few = [](auto& c) { c.max_depth = c.max_arguments = 2, c.min_tokens = 4, c.train_samples = 400; };
-  expect_within("after 400 of 470 samples hardly any new expression", message(few));
+  expect_within("after 400 of 470 samples almost no new expressions", message(few));
   // There are some of these, but nobody will see one drawn.
   const auto rare = [](auto& c) { c.max_arguments = 2, c.min_tokens = 1000, c.max_tokens = 1022; };
-  expect_within("after 0 of 370 samples hardly any new expression", message(rare));
+  expect_within("after 0 of 370 samples almost no new expressions", message(rare));
 }
 
 // ---- ListOps files
@@ -255,16 +255,16 @@ TEST_F(Data, FilesOfExpressionsAreCompared) {
   EXPECT_EQ(agreement.agreeing, 2);
   const auto other = listops::compare_labels(write("b.tsv", "2\t[MIN 4 2 ]\n2\t[MAX 4 2 ]\n"));
   EXPECT_EQ(other.agreeing, 1);
-  expect_within("b.tsv, line 2 has the label 2, and its expression the value 4", other.first_other);
+  expect_within("b.tsv, line 2 has the label 2, but its expression has the value 4", other.first_other);
   const auto message = [&](const std::string& content) {
     const auto file = write("c.tsv", content);
     return message_of<std::invalid_argument>([&] { listops::compare_labels(file); });
   };
   expect_within("c.tsv, line 2: there is no tab", message("2\t[MIN 4 2 ]\n2 [MAX 4 2 ]\n"));
   expect_within("c.tsv, line 1: the label is \"12\"", message("12\t[MIN 4 2 ]\n"));
-  expect_within("c.tsv, line 1: this is no ListOps expression", message("1\t[MIN 4 2\n"));
+  expect_within("c.tsv, line 1: not a ListOps expression", message("1\t[MIN 4 2\n"));
   expect_within("c.tsv has no line", message(""));
-  expect_within("no.tsv is not a file",
+  expect_within("no.tsv is not a readable file",
                 message_of<std::invalid_argument>([&] { listops::compare_labels(path("no.tsv")); }));
 }
 
@@ -354,26 +354,26 @@ TEST_F(Data, BadTextIsRefusedWithFileAndLine) {
   expect_within("a.tsv, line 1 has a label that is not UTF-8", message("a.tsv", "\xff\tb\n"));
   expect_within("a.tsv, line 2 has a text that is not UTF-8", message("a.tsv", "a\tb\na\t\xff\n"));
   expect_within("a.tsv, line 2 is empty", message("a.tsv", "a\tb\n\nc\td\n"));
-  expect_within("a.tsv, line 2 has a byte 0", message("a.tsv", "a\tb\na\tb" + std::string(1, '\0') + "c\n"));
+  expect_within("a.tsv, line 2 contains the byte 0", message("a.tsv", "a\tb\na\tb" + std::string(1, '\0') + "c\n"));
   expect_within("a.tsv, line 1 has a label of 300 bytes", message("a.tsv", std::string(300, 'a') + "\tb\n"));
   expect_within("a.tsv has no line with a label and a text", message("a.tsv", ""));
   expect_within("a.jsonl, line 2 cannot be read: it is not JSON",
                 message("a.jsonl", "{\"label\": 1, \"text\": \"a\"}\n{\n"));
   expect_within("a.jsonl, line 1 cannot be read: it has the key \"text\" twice",
                 message("a.jsonl", R"({"label": 1, "text": "a", "text": "b"})"));
-  expect_within("a.jsonl, line 1 is no object with", message("a.jsonl", R"({"label": 1})"));
-  expect_within("a.jsonl, line 1 is no object with", message("a.jsonl", R"([1, "a"])"));
+  expect_within("a.jsonl, line 1 is not an object with", message("a.jsonl", R"({"label": 1})"));
+  expect_within("a.jsonl, line 1 is not an object with", message("a.jsonl", R"([1, "a"])"));
   expect_within("neither a string nor an integer", message("a.jsonl", R"({"label": 1.5, "text": "a"})"));
   expect_within("neither a string nor an integer", message("a.jsonl", R"({"label": true, "text": "a"})"));
-  expect_within("has a text that is no string", message("a.jsonl", R"({"label": 1, "text": 2})"));
-  expect_within("has a byte 0", message("a.jsonl", R"({"label": 1, "text": "a\u0000b"})"));
+  expect_within("has a text that is not a string", message("a.jsonl", R"({"label": 1, "text": 2})"));
+  expect_within("contains the byte 0", message("a.jsonl", R"({"label": 1, "text": "a\u0000b"})"));
   expect_within("a.jsonl, line 1 cannot be read", message("a.jsonl", "{\"label\": 1, \"text\": \"\xff\"}"));
   expect_within("a.jsonl, line 1", message("a.jsonl", std::string(1'000'000, '[')));
-  expect_within("has the ending \".csv\"; it must be .tsv", message("a.csv", "a,b\n"));
-  expect_within("has the ending \"\"", message("a", "a\tb\n"));
+  expect_within("has the extension \".csv\"; it must be .tsv", message("a.csv", "a,b\n"));
+  expect_within("has the extension \"\"", message("a", "a\tb\n"));
   std::string labels;
   for (int i = 0; i <= 10000; ++i) labels += std::to_string(i) + "\tx\n";
-  expect_within("a.tsv, line 10001 brings label 10001; there may be 10000", message("a.tsv", labels));
+  expect_within("a.tsv, line 10001 adds label number 10001; at most 10000 different labels", message("a.tsv", labels));
   EXPECT_FALSE(fs::exists(path("cache")) && cached() > 0) << "nothing bad is packed";
 }
 
@@ -382,9 +382,9 @@ TEST_F(Data, BadTextConfigs) {
     return message_of<std::invalid_argument>([&] { hkt::data::load(config); });
   };
   expect_within("data.train is empty", message(text_config("")));
-  expect_within("no.tsv is not a file that can be read", message(text_config(path("no.tsv"))));
+  expect_within("no.tsv cannot be read", message(text_config(path("no.tsv"))));
   fs::create_directory(path("folder.tsv"));
-  expect_within("folder.tsv is not a file that can be read", message(text_config(path("folder.tsv"))));
+  expect_within("folder.tsv cannot be read", message(text_config(path("folder.tsv"))));
   const auto train = write("a.tsv", "a\tb\nc\td\n");
   expect_within("t.tsv, line 2 has the label \"e\", which " + train + " does not have",
                 message(text_config(train, write("t.tsv", "c\tx\ne\tx\n"))));
@@ -463,12 +463,12 @@ TEST_F(Data, ADamagedFileIsMadeAnew) {
     expect_within(made.path.string(), data.notices[0]);
     EXPECT_EQ(bytes(made.path), whole);
   };
-  try_with("", "made anew");
-  try_with(whole.substr(0, whole.size() / 2), "made anew");
+  try_with("", "It was rebuilt.");
+  try_with(whole.substr(0, whole.size() / 2), "It was rebuilt.");
   for (std::size_t i = 5; i < whole.size(); i += whole.size() / 16) {
     auto flipped = whole;
     flipped[i] ^= 4;
-    try_with(flipped, "made anew");
+    try_with(flipped, "It was rebuilt.");
   }
 }
 
@@ -486,24 +486,25 @@ TEST_F(Data, AFileThatContradictsItselfIsMadeAnew) {
     ASSERT_EQ(data.notices.size(), 1u) << notice;
     expect_within(notice, data.notices[0]);
   };
-  try_with("a label is none of its 10", [](auto& t, auto&) { t["test.labels"][3] = 10; });
-  try_with("a label is none of its 10", [](auto& t, auto&) { t["test.labels"][3] = -1; });
+  try_with("a label is not one of its 10", [](auto& t, auto&) { t["test.labels"][3] = 10; });
+  try_with("a label is not one of its 10", [](auto& t, auto&) { t["test.labels"][3] = -1; });
   try_with("a token is not below 16", [](auto& t, auto&) { t["train.tokens"][3] = 16; });
   try_with("ends before it begins", [](auto& t, auto&) { t["train.offsets"][3] = 1'000'000; });
   try_with("ends before it begins", [](auto& t, auto&) { t["train.offsets"][3] = t["train.offsets"][2].clone(); });
-  try_with("begin and end with its tokens", [](auto& t, auto&) { t["train.offsets"][0] = -1; });
-  try_with("begin and end with its tokens", [](auto& t, auto&) { t["train.offsets"][300] += 1; });
-  try_with("not one label for each", [](auto& t, auto&) { t["train.labels"] = t["train.labels"].narrow(0, 0, 9); });
+  try_with("its offsets do not cover its tokens", [](auto& t, auto&) { t["train.offsets"][0] = -1; });
+  try_with("its offsets do not cover its tokens", [](auto& t, auto&) { t["train.offsets"][300] += 1; });
+  try_with("the numbers of labels and sequences differ",
+           [](auto& t, auto&) { t["train.labels"] = t["train.labels"].narrow(0, 0, 9); });
   try_with("no list \"train.tokens\"", [](auto& t, auto&) { t.erase("train.tokens"); });
   try_with("no list \"train.tokens\"", [](auto& t, auto&) { t["train.tokens"] = t["train.tokens"].to(at::kInt); });
-  try_with("nothing to train on", [](auto& t, auto&) {
+  try_with("it has no training sequences", [](auto& t, auto&) {
     for (const char* name : {"train.tokens", "train.offsets", "train.labels"}) t.erase(name);
   });
   try_with("has no \"labels\"", [](auto&, auto& m) { m.erase("labels"); });
-  try_with("another \"labels\" than there can be", [](auto&, auto& m) { m["labels"] = "{"; });
-  try_with("another \"vocab\" than there can be", [](auto&, auto& m) { m["vocab"] = "\"x\""; });
+  try_with("its metadata has an invalid \"labels\"", [](auto&, auto& m) { m["labels"] = "{"; });
+  try_with("its metadata has an invalid \"vocab\"", [](auto&, auto& m) { m["vocab"] = "\"x\""; });
   try_with("its format is not 1", [](auto&, auto& m) { m["format"] = "2"; });
-  try_with("is of other data", [](auto&, auto& m) { m["fingerprint"] = "{}"; });
+  try_with("belongs to other data; it was rebuilt", [](auto&, auto& m) { m["fingerprint"] = "{}"; });
 }
 
 TEST_F(Data, VerifyFindsAWrongLabel) {
@@ -518,7 +519,7 @@ TEST_F(Data, VerifyFindsAWrongLabel) {
   hkt::save_safetensors(made.path, file.tensors, file.metadata);
   const auto finding = hkt::data::verify(Task::listops)[0];
   EXPECT_FALSE(finding.good);
-  expect_within("a label is not the value of its expression", finding.sentence);
+  expect_within("a label differs from the value of its expression", finding.sentence);
 }
 
 TEST_F(Data, SeveralMayPrepareAtOnce) {
@@ -539,9 +540,9 @@ TEST_F(Data, AFolderThatCannotBe) {
   write("file", "");
   setenv("HKT_DATA", path("file/below").c_str(), 1);
   const auto message = [] { return message_of<std::runtime_error>([] { hkt::data::load(small()); }); };
-  expect_within("file/below, cannot be made: Not a directory; set HKT_DATA", message());
+  expect_within("file/below cannot be created: Not a directory; set HKT_DATA", message());
   setenv("HKT_DATA", path("file").c_str(), 1);
-  expect_within("set HKT_DATA to one that can be written", message());
+  expect_within("set HKT_DATA to a writable folder", message());
 }
 
 // A disk that is full, played by a limit on the size of files.

@@ -210,7 +210,7 @@ TEST_F(Archives, BadImdbIsRefused) {
   expect_within("bad.zip is not IMDB's folder of reviews: it has no test/pos/*.txt",
                 message([](auto& files) { files.erase(files.begin() + 3); }));
   expect_within("0_2.txt\" is empty", message([](auto& files) { files[2].content.clear(); }));
-  expect_within("0_2.txt\" has a byte 0", message([](auto& files) { files[2].content = std::string(3, '\0'); }));
+  expect_within("0_2.txt\" contains the byte 0", message([](auto& files) { files[2].content = std::string(3, '\0'); }));
   expect_within("it has \"train/pos/0_9.txt\" twice",
                 message([](auto& files) { files.push_back({"other/train/pos/0_9.txt", "x"}); }));
 }
@@ -224,14 +224,14 @@ TEST_F(Archives, WhatLeadsOutIsRefused) {
     const auto archive = packed("evil.tar", files);
     return message_of<std::invalid_argument>([&] { imdb::read(archive); });
   };
-  expect_within("evil.tar is not to be trusted: its entry \"../evil.txt\" leads out", message({"../evil.txt", "x"}));
-  expect_within("leads out", message({"/tmp/evil.txt", "x"}));
-  expect_within("leads out", message({"aclImdb/../../evil.txt", "x"}));
-  expect_within("leads out", message({"aclImdb/train/../evil.txt", "x"}));
-  expect_within("leads out", message({"aclImdb/link", "", "/etc"}));
-  expect_within("leads out", message({"aclImdb/link", "", "../../etc"}));
-  expect_within("leads out", message({"aclImdb/link", "", "", "/etc/passwd"}));
-  expect_within("leads out", message({"aclImdb/link", "", "", "../../etc/passwd"}));
+  expect_within("evil.tar is unsafe: its entry \"../evil.txt\" points outside", message({"../evil.txt", "x"}));
+  expect_within("points outside the folder", message({"/tmp/evil.txt", "x"}));
+  expect_within("points outside the folder", message({"aclImdb/../../evil.txt", "x"}));
+  expect_within("points outside the folder", message({"aclImdb/train/../evil.txt", "x"}));
+  expect_within("points outside the folder", message({"aclImdb/link", "", "/etc"}));
+  expect_within("points outside the folder", message({"aclImdb/link", "", "../../etc"}));
+  expect_within("points outside the folder", message({"aclImdb/link", "", "", "/etc/passwd"}));
+  expect_within("points outside the folder", message({"aclImdb/link", "", "", "../../etc/passwd"}));
   EXPECT_EQ(message({"aclImdb/link", "", "../aclImdb/README"}), "no error") << "a link that stays within is let be";
   EXPECT_FALSE(fs::exists(path("../evil.txt")));
 }
@@ -254,7 +254,7 @@ TEST_F(Archives, CutAndDamagedOnesAreRefused) {
   }
   expect_within("cannot be read as an archive", message("text.tar.gz", "this is no archive at all"));
   expect_within("empty.tar.gz", message("empty.tar.gz", ""));
-  expect_within("no.tar is not there", message_of<std::invalid_argument>([&] { cifar::read(path("no.tar")); }));
+  expect_within("no.tar does not exist", message_of<std::invalid_argument>([&] { cifar::read(path("no.tar")); }));
 }
 
 TEST_F(Archives, CompressedFiles) {
@@ -280,7 +280,7 @@ TEST_F(Archives, ASourceThatChangesIsReadAnew) {
   const auto first = hkt::data::obtain(config);
   EXPECT_TRUE(first.made);
   ASSERT_EQ(first.notices.size(), 1u);
-  expect_within("has 3 examples to train and 2 to test; the official one has 25000 and 25000", first.notices[0]);
+  expect_within("has 3 training and 2 test examples; the official one has 25000 and 25000", first.notices[0]);
   EXPECT_FALSE(hkt::data::obtain(config).made);
   std::ofstream(folder / "aclImdb/train/pos/1_9.txt") << "one more";
   const auto second = hkt::data::obtain(config);
@@ -290,7 +290,7 @@ TEST_F(Archives, ASourceThatChangesIsReadAnew) {
 
 TEST_F(Archives, WithoutASourceWhatWasPackedIsUsed) {
   const auto config = config_of(Task::scifar, "");
-  expect_within("the data set scifar is not here", message_of<std::invalid_argument>([&] { hkt::data::load(config); }));
+  expect_within("the data set scifar is missing", message_of<std::invalid_argument>([&] { hkt::data::load(config); }));
   const auto archive = packed("a.tar.gz", small_cifar());
   const auto made = hkt::data::obtain_from(Task::scifar, archive);
   fs::remove(archive);
@@ -406,7 +406,8 @@ TEST_F(Archives, ADownloadEndsBeyondTheKnownSize) {
   download.target = path("archive");
   download.md5 = std::string(32, '0');
   download.most_bytes = 1'000'000;
-  expect_within("more than the 1000000 bytes", message_of<std::runtime_error>([&] { hkt::data::download(download); }));
+  expect_within("more than the allowed 1000000 bytes",
+                message_of<std::runtime_error>([&] { hkt::data::download(download); }));
   EXPECT_LE(fs::file_size(path("archive.part")), 1'000'000U);
 }
 

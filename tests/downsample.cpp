@@ -175,7 +175,7 @@ TEST(Downsample, BadInputsAreNamed) {
         {at::zeros({2, 4, 3}, options.dtype(at::kLong)), weight, "x is Long"},
         {x, at::zeros({2, 3, 3}, options.dtype(at::kDouble)), "weight is Double"},
         {x, at::zeros({3}, options), "weight is [3]"},
-        {x, at::zeros({0, 3, 3}, options), "with one tap at least"},
+        {x, at::zeros({0, 3, 3}, options), "with at least one tap"},
         {x, at::zeros({2, 3, 4}, options), "weight is [2, 3, 4], must be [taps, 3, 3]"},
         {x, at::zeros({2, 4}, options), "weight is [2, 4]"},
     };

@@ -462,12 +462,13 @@ TEST(Modules, BadInputsAreNamed) {
   expect_error(tokens.to(at::kFloat), {}, "tokens has dtype Float");
   expect_error(random_tokens(1, 41), {}, "tokens has length 41; this Classifier takes at most 40 (max_length)");
   expect_error(tokens + 11, {}, "; this Classifier takes 0 to 10 (vocab - 1)");
-  expect_error(at::full({1, 1}, -3, at::kLong), {}, "tokens holds -3");
+  expect_error(at::full({1, 1}, -3, at::kLong), {}, "tokens contains -3");
   expect_error(tokens, at::tensor({1}, at::kLong), "lengths has shape [1]; Classifier needs [2]");
   expect_error(tokens, at::ones({2, 1}, at::kLong), "lengths has shape [2, 1]");
   expect_error(tokens, at::tensor({1, 2}, at::kFloat), "lengths has dtype Float");
-  expect_error(tokens, at::tensor({1, 7}, at::kLong), "lengths holds 7; it must be from 0 to the length of tokens, 6");
-  expect_error(tokens, at::tensor({-1, 6}, at::kLong), "lengths holds -1");
+  expect_error(tokens, at::tensor({1, 7}, at::kLong),
+               "lengths contains 7; it must be from 0 to the length of tokens, 6");
+  expect_error(tokens, at::tensor({-1, 6}, at::kLong), "lengths contains -1");
 
   auto config = small();
   config.heads = 5;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a small HKT classifier on a toy task: find the marker in the sequence; the class is the token after it.
+// Trains a small HKT classifier on a toy task: the class is the token after a marker somewhere in the sequence.
 #include <hkt/config.h>
 #include <hkt/modules.h>
 #include <torch/torch.h>

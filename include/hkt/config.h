@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The config of a run: what the model is made of, how it is trained and on what, as structs with one JSON form.
+// The config of a run: the model, its training and its data, as structs with one JSON form.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ struct HKT_EXPORT Config {
   TrainConfig train;
   DataConfig data;
 
-  // {"format": 1, "model": {…}, "train": {…}, "data": {…}}. Missing keys take the defaults above, "format" aside;
-  // anything unknown, twice there, of the wrong type, out of range or of another task throws std::invalid_argument.
+  // {"format": 1, "model": {…}, "train": {…}, "data": {…}}. "format" is required; other missing keys take the defaults.
+  // An unknown or duplicate key, a key of another task, a wrong type or a value out of range throws std::invalid_argument.
   static Config from_json(std::string_view text);
   std::string to_json() const;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model is trained on.
+// The data set that a model is trained on.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ enum class Task : std::uint8_t { listops, scifar, imdb, text };
 struct DataConfig {
   Task task = Task::listops;
 
-  // listops: generated from these numbers alone
+  // listops: the data set is generated from these numbers only
   std::int64_t seed = 0;
   std::int64_t train_samples = 40000;
   std::int64_t validation_samples = 2000;
@@ -22,10 +22,10 @@ struct DataConfig {
   std::int64_t min_tokens = 8;
   std::int64_t max_tokens = 512;
 
-  // scifar, imdb, text: the share of each label's training examples, the last ones, that is held back for validation
+  // scifar, imdb, text: the share of each label's training examples, from the end, that is held out for validation
   double validation = 0.1;
 
-  // scifar, imdb: the official folder or archive; empty: the one that was downloaded
+  // scifar, imdb: the official folder or archive; empty: the downloaded one
   std::string source;
 
   // text: files of label and text, .tsv or .jsonl; the test file may be absent

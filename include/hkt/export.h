@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libhkt shows to its users; everything else is hidden.
+// Marks the symbols that the libraries export; all others are hidden.
 #pragma once
 
 #define HKT_EXPORT __attribute__((visibility("default")))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model is made of; the names are the same in C++, on the command line, in Python and in checkpoints.
+// The architecture of a model; the names are the same in C++, on the command line, in Python and in checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ enum class Mask : std::uint8_t { none, causal };
 enum class Psd : std::uint8_t { free, tied, cone };
 enum class Pooling : std::uint8_t { mean, last };
 
-// How the levels are weighed: "learned", "uniform", or in JSON the number of the one level that gets weight 1.
+// How the levels are weighted: learned, uniform, or all weight on one level, which JSON writes as the number of that level.
 struct LevelWeights {
   enum class Kind : std::uint8_t { learned, uniform, one_level };
   Kind kind = Kind::learned;
-  std::int64_t level = 0;  // of one_level
+  std::int64_t level = 0;  // for one_level
 
   bool operator==(const LevelWeights&) const = default;
 };
@@ -49,14 +49,14 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-// As a config spells it.
+// The name in a config.
 HKT_EXPORT std::string name_of(Positions positions);
 
-// Gives back the model, or throws std::invalid_argument, in one sentence, where a value is out of range or two values
+// Returns its argument, or throws std::invalid_argument, in one sentence, if a value is out of range or two values
 // contradict each other.
 HKT_EXPORT const ModelConfig& check(const ModelConfig& model);
 
-// The name and shape of each parameter of a Classifier of this config, and how many numbers they are, without making one.
+// The name and shape of each parameter of a Classifier, and their total number of elements, without constructing one.
 HKT_EXPORT std::map<std::string, std::vector<std::int64_t>> parameter_shapes(const ModelConfig& model);
 HKT_EXPORT std::int64_t count_parameters(const ModelConfig& model);
 

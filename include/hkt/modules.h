@@ -23,7 +23,7 @@ namespace positions {
 struct Table;
 }
 
-// Causal downsampling by two, [B, T, width] -> [B, ceil(T / 2), width], that starts as the mean of kernel_size tokens.
+// Causal downsampling by two, [B, T, width] -> [B, ceil(T / 2), width], initialised to the mean of kernel_size tokens.
 //   weight  [kernel_size, width, width] (dense) or [kernel_size, width] (depthwise); a constant for the filter mean
 class HKT_EXPORT DownsampleImpl : public torch::nn::Module {
  public:
@@ -35,12 +35,12 @@ class HKT_EXPORT DownsampleImpl : public torch::nn::Module {
 TORCH_MODULE(Downsample);
 
 // Multi-head attention over the levels of a hierarchy, [B, T, width] -> [B, T, width].
-//   query_key.weight   [2·width, width], queries before keys; [width, width] where keys follow from queries (tied, cone)
+//   query_key.weight   [2·width, width], queries before keys; [width, width] if keys are computed from queries (tied, cone)
 //   cone_g, cone_c     [heads, head width, head width]: k = q · Pᵀ with P = G Gᵀ + C − Cᵀ (cone)
 //   value.weight, output.weight  [width, width]
 //   alpha              [heads, levels], λ = softmax(alpha) (learned weights of two levels or more)
-//   filters.<l>.weight the filter that makes level l from level l − 1, l = 1, 2, …
-// With projections per level there is a query_key.<l>.weight, cone_g.<l> and cone_c.<l> for each.
+//   filters.<l>.weight the filter that gives level l from level l − 1, l = 1, 2, …
+// With projections per level, each level l has its own query_key.<l>.weight, cone_g.<l> and cone_c.<l>.
 class HKT_EXPORT HierarchicalAttentionImpl : public torch::nn::Module {
  public:
   // The queries and keys of all levels, each [B, heads, T_l, head width].
@@ -49,19 +49,19 @@ class HKT_EXPORT HierarchicalAttentionImpl : public torch::nn::Module {
   };
 
   explicit HierarchicalAttentionImpl(const ModelConfig& config);
-  // lengths [B]: the valid tokens of each sequence; rows of padding attend to nothing and give zeros.
+  // lengths [B]: the number of valid tokens of each sequence; the output of padding rows is zero.
   at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& lengths = {});
 
-  // The parts of forward, for those who want to look inside.
+  // The steps of forward, for inspection.
   std::vector<at::Tensor> hierarchy(const at::Tensor& x);
   Projected projected(const std::vector<at::Tensor>& levels);
   at::Tensor weights() const;                                          // λ, [heads, levels]
   std::pair<at::Tensor, at::Tensor> projections(int64_t level) const;  // W_Qᵀ and W_Kᵀ, [heads, head width, width]
   at::Tensor cone(int64_t level) const;                                // P, [heads, head width, head width]
 
-  std::vector<torch::nn::Linear> query_key;  // one, or one per level; so are the cones
+  std::vector<torch::nn::Linear> query_key;  // one, or one per level, as are the cones
   std::vector<at::Tensor> cone_g, cone_c;
-  std::vector<Downsample> filters;  // filters[l − 1] makes level l
+  std::vector<Downsample> filters;  // filters[l − 1] gives level l
   torch::nn::Linear value, output;
   at::Tensor alpha;
 
@@ -71,11 +71,11 @@ class HKT_EXPORT HierarchicalAttentionImpl : public torch::nn::Module {
 
   ModelConfig config_;
   int64_t head_width_;
-  std::shared_ptr<positions::Table> rotations_;  // made when needed
+  std::shared_ptr<positions::Table> rotations_;  // computed when needed
 };
 TORCH_MODULE(HierarchicalAttention);
 
-// x + attention(norm(x)), then x + feedforward(norm(x)), with dropout on what is added.
+// x + attention(norm(x)), then x + feedforward(norm(x)), with dropout on the residual branches.
 class HKT_EXPORT BlockImpl : public torch::nn::Module {
  public:
   explicit BlockImpl(const ModelConfig& config);
@@ -94,16 +94,16 @@ TORCH_MODULE(Block);
 class HKT_EXPORT ClassifierImpl : public torch::nn::Module {
  public:
   explicit ClassifierImpl(const ModelConfig& config);
-  // tokens [B, T], int64; lengths [B], int64 or int32, all valid if absent. Returns [B, classes].
+  // tokens [B, T], int64; lengths [B], int64 or int32, if absent all tokens are valid. Returns [B, classes].
   at::Tensor forward(const at::Tensor& tokens, const std::optional<at::Tensor>& lengths = {});
 
-  // What the first block is given, before dropout, [B, T, width].
+  // The input of the first block, before dropout, [B, T, width].
   at::Tensor embedded(const at::Tensor& tokens);
-  // What the last block gives for each token, [B, T, width].
+  // The output of the last block, [B, T, width].
   at::Tensor hidden(const at::Tensor& tokens, const std::optional<at::Tensor>& lengths = {});
 
   torch::nn::Embedding embedding;
-  at::Tensor positions;  // [max_length, width], of learned positions
+  at::Tensor positions;  // [max_length, width], for learned positions
   torch::nn::ModuleList blocks;
   torch::nn::LayerNorm norm;
   torch::nn::Linear head;
@@ -113,7 +113,7 @@ class HKT_EXPORT ClassifierImpl : public torch::nn::Module {
   at::Tensor pooled(const at::Tensor& x, const std::optional<at::Tensor>& lengths);
 
   ModelConfig config_;
-  std::shared_ptr<positions::Table> sinusoids_;  // made when needed, and no part of checkpoints
+  std::shared_ptr<positions::Table> sinusoids_;  // computed when needed, not saved in checkpoints
 };
 TORCH_MODULE(Classifier);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operators hkt::attention and hkt::downsample, the same that Python sees as torch.ops.hkt.*, for C++ callers.
+// The operators hkt::attention and hkt::downsample for C++ callers; in Python they are torch.ops.hkt.*.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@
 
 namespace hkt {
 
-// What the operators take: levels, and D and Dv, the widths of a head.
+// Limits of hkt::attention: the number of levels, and the head widths D and Dv.
 inline constexpr std::int64_t max_levels = 8, max_head_width = 256;
 
 // Softmax attention over S[i,j] = scale · Σ_l weights[h,l] · ⟨q[l][i >> l], k[l][j >> l]⟩.
@@ -28,7 +28,7 @@ HKT_EXPORT std::tuple<at::Tensor, at::Tensor> attention(at::TensorList q, at::Te
 //   x  [B, T, d]      weight  [K, d, d] (dense) or [K, d] (depthwise)      returns  [B, ceil(T / 2), d]
 HKT_EXPORT at::Tensor downsample(const at::Tensor& x, const at::Tensor& weight);
 
-// The instruction set whose kernels run here: the machine's best, limited by torch's own ATEN_CPU_CAPABILITY.
+// The instruction set of the CPU kernels in use: the machine's best, limited by torch's ATEN_CPU_CAPABILITY.
 HKT_EXPORT std::string cpu_kernels();
 
 }  // namespace hkt

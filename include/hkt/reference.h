@@ -18,9 +18,9 @@ HKT_EXPORT std::tuple<at::Tensor, at::Tensor> attention(at::TensorList q, at::Te
                                                         const std::optional<at::Tensor>& lengths = {},
                                                         std::optional<double> scale = {});
 
-// The same numbers by another road: standard attention on the concatenated features
+// The same result by standard attention on concatenated features:
 //   Q = [λ_0 q(0), λ_1 rep₂ q(1), λ_2 rep₄ q(2), …],  K = [k(0), rep₂ k(1), rep₄ k(2), …].
-// λ stands on Q alone, because √λ on both would have no gradient at λ = 0.
+// λ multiplies Q only: √λ on both Q and K would have no finite gradient at λ = 0.
 HKT_EXPORT std::tuple<at::Tensor, at::Tensor> attention_concatenated(at::TensorList q, at::TensorList k,
                                                                      const at::Tensor& v, const at::Tensor& weights,
                                                                      bool causal = false,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors in files of the safetensors format, which Python and others read, and a module's parameters in such a file.
+// Saving and loading tensors and the parameters of modules as safetensors files, which Python and others read too.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -18,24 +18,26 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 using Metadata = std::map<std::string, std::string>;
 
 struct SafetensorsFile {
-  NamedTensors tensors;  // in the order in which they lie in the file
+  NamedTensors tensors;  // in file order
   Metadata metadata;
-  std::string checksum;  // of the whole file, and right; empty where it had none
+  std::string checksum;  // of the file, already verified; empty if it has none
 };
 
-// dtypes: float64, float32, bfloat16, float16, int64, int32, uint8, bool. The file is written whole: until all of it is
-// on the disk an older file of that name stays as it is. A checksum of everything goes into the metadata. Errors are std::runtime_error (the disk) and
-// std::invalid_argument (what was to be saved), in one sentence that names the file.
+// dtypes: float64, float32, bfloat16, float16, int64, int32, uint8, bool. The file is written atomically: an older file of
+// that name is replaced only when the new one is complete on the disk. A checksum of the contents is added to the metadata.
+// Throws std::runtime_error if writing fails and std::invalid_argument for tensors or names that cannot be saved, in one
+// sentence that names the file.
 HKT_EXPORT void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                                  const Metadata& metadata = {});
 
-// Believes nothing of what it reads: a file that is cut, damaged, mixed up or malicious throws std::runtime_error. The tensors are views of the mapped file: only what is used is read (and all of it where there is a
-// checksum), and writing to them changes no file.
+// Trusts nothing in the file: a truncated, damaged, inconsistent or malicious file throws std::runtime_error. The tensors
+// are views into the mapped file. Only the parts that are used are read, or the whole file if it has a checksum to verify.
+// Writing to the tensors does not change the file.
 HKT_EXPORT SafetensorsFile load_safetensors(const std::filesystem::path& path);
 
-// The parameters of a module by name. load gives back the metadata; floating-point numbers are converted to the module's
-// type (`hkt export` writes bfloat16). It refuses a file that lacks a parameter, has one too many, or has one of another
-// shape or kind, and then changes nothing.
+// The parameters of a module by name. load returns the metadata. Floating-point values are converted to the module's dtype
+// (`hkt export` writes bfloat16). A missing or unknown parameter, or one of another shape or kind of dtype, throws
+// std::runtime_error and leaves the module unchanged.
 HKT_EXPORT void save(const torch::nn::Module& module, const std::filesystem::path& path, const Metadata& metadata = {});
 HKT_EXPORT Metadata load(torch::nn::Module& module, const std::filesystem::path& path);
 

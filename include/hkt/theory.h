@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The theory lab: what the paper claims of HKT, as functions from weights and scores to numbers. Everything is computed in
-// float64 on the CPU. docs/theory.md states and proves what the functions rest on.
+// The paper's claims about HKT as measurable quantities: functions of weights and scores. Everything is computed in float64
+// on the CPU. docs/theory.md states and proves the underlying results.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ struct HKT_EXPORT Spectrum {
   std::vector<double> eigenvalues;  // ascending; at most twice the head width
   double negative_energy = 0;       // Σ_{μ<0} μ² / Σ μ²
   double smallest_over_largest = 0;
-  bool is_semidefinite = false;  // to rounding
+  bool is_semidefinite = false;  // up to rounding
 };
 // W_Qᵀ and W_Kᵀ of one head, [head width, width].
 HKT_EXPORT Spectrum kernel_spectrum(const at::Tensor& query, const at::Tensor& key);
@@ -39,16 +39,16 @@ struct HKT_EXPORT HeadScores {
 // q and k of each level, [T_l, head width].
 HKT_EXPORT HeadScores head_scores(const std::vector<at::Tensor>& q, const std::vector<at::Tensor>& k,
                                   const at::Tensor& weights, bool causal);
-// E s Eᵀ: what level `level` gives to each pair of the `length` tokens.
+// E s Eᵀ: the scores of level `level`, upsampled to all pairs of the `length` tokens.
 HKT_EXPORT at::Tensor spread(const at::Tensor& scores, std::int64_t level, std::int64_t length);
-// Σ over the first `kept` levels, λ renormalised; zero where these weigh nothing. kept = L is S itself.
+// Σ over the first `kept` levels, λ renormalised; zero if their weights are all zero. kept = L gives S itself.
 HKT_EXPORT at::Tensor combined(const HeadScores& head, std::int64_t kept);
 
 // ---- 2. Reciprocal and directional attention ----
 
 // ‖s⁻‖² / ‖s‖², the antisymmetric share of a level's scores; 0 for zero scores.
 HKT_EXPORT double directionality(const at::Tensor& scores);
-// How far (relative, Frobenius) the symmetric part of E X M Xᵀ Eᵀ is from E X B Xᵀ Eᵀ.
+// The relative distance (Frobenius) between the symmetric part of E X M Xᵀ Eᵀ and E X B Xᵀ Eᵀ.
 HKT_EXPORT double commutation_error(const at::Tensor& inputs, const at::Tensor& query, const at::Tensor& key,
                                     std::int64_t level, std::int64_t length);
 // The smallest eigenvalue of the Gram matrix of the normalised, non-zero matrices among E_l s(l)± E_lᵀ.
@@ -60,17 +60,17 @@ HKT_EXPORT Independence independence(const HeadScores& head);
 
 // ---- 4. The error of keeping fewer levels ----
 
-// For the first `kept` levels, over all query rows and the keys they may see: KL(p ‖ p_kept) and what it is made of.
+// For the first `kept` levels, over all query rows and their visible keys: KL(p ‖ p_kept), its parts and its bounds.
 struct HKT_EXPORT DepthError {
   std::int64_t kept = 0;
   double kl = 0;                                         // mean over rows
   double gaussian = 0, non_gaussian = 0, remainder = 0;  // its parts ½κ₂, −κ₃/6 + κ₄/24 and the rest
   double hoeffding = 0;                                  // mean of range(δ)²/8
-  double geometric = 0;       // the bound (r c / (1 − ρ))² ρ^{2·kept} / 2; infinite where ρ ≥ 1
-  double weight_bound = 0;    // r²(1 − Λ)²/2, before λ's decay is fitted
-  double identity_error = 0;  // the largest |KL − (E_p δ + log E_p e^{−δ})| over 1 + max|δ|
-  double worst_excess =
-      0;  // the largest KL − bound of a row, for the tightest bound of it, over 1 + max|δ|; ≤ 0 but for rounding
+  double geometric = 0;                                  // the bound (r c / (1 − ρ))² ρ^{2·kept} / 2; infinite if ρ ≥ 1
+  double weight_bound = 0;                               // r²(1 − Λ)²/2, before λ's decay is fitted
+  double identity_error = 0;                             // the largest |KL − (E_p δ + log E_p e^{−δ})| over 1 + max|δ|
+  // The largest excess of a row's KL over the tightest bound of that row, over 1 + max|δ|; ≤ 0 up to rounding.
+  double worst_excess = 0;
 };
 struct HKT_EXPORT Depth {
   std::vector<DepthError> errors;  // kept = 1, …, L
@@ -80,7 +80,7 @@ struct HKT_EXPORT Depth {
 };
 HKT_EXPORT Depth depth_error(const HeadScores& head);
 
-// ---- 5. How Gaussian scores are ----
+// ---- 5. How close scores are to Gaussian ----
 
 // Mardia's test on the rows of [samples, dimensions], projected on their first principal components.
 struct HKT_EXPORT Mardia {
@@ -91,16 +91,16 @@ struct HKT_EXPORT Mardia {
   double gaussian_kurtosis = 0;
   double skewness_p = 1, kurtosis_p = 1;
   std::vector<double> first_component;  // standardised and sorted, for a QQ plot
-  std::string trouble;                  // why there is no test, if there is none
+  std::string trouble;                  // why the test could not be made; empty if it was
 };
 HKT_EXPORT Mardia mardia(const at::Tensor& rows, std::int64_t most_dimensions = 16);
 
-// ---- 3. What HKT contains, constructed with the modules themselves ----
+// ---- 3. The models that HKT contains, constructed with its modules ----
 
 struct HKT_EXPORT Subsumption {
   double standard_error = 0;     // of HierarchicalAttention with λ on level 0 against scaled_dot_product_attention
-  double convolution_error = 0;  // of HierarchicalAttention against conv1d, a kernel of both signs
-  std::int64_t head_width = 0;   // D, the most rank that one level's scores can have
+  double convolution_error = 0;  // of HierarchicalAttention against conv1d with a kernel of both signs
+  std::int64_t head_width = 0;   // D, the highest rank that one level's scores can have
   std::int64_t rank = 0;         // of HKT's row-centred scores, above D
   std::int64_t levels = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a model is trained.
+// The training settings of a model.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@ struct TrainConfig {
   std::int64_t epochs = 8;
   std::int64_t batch = 64;
   double learning_rate = 5e-4;
-  double weight_decay = 0.01;  // of matrices alone
-  double warmup = 0.05;        // the share of all steps in which the learning rate rises; then it falls as a cosine
-  double gradient_norm = 1;    // what the norm of all gradients is cut to; 0: never
-  std::int64_t patience = 0;   // epochs without a better validation accuracy after which to stop; 0: never
-  std::int64_t seed = 0;       // of initial weights, dropout and the order of the data
-  std::int64_t threads = 0;    // of the CPU, on which the last bits depend; 0: as many as there are cores
-  DeviceKind device = DeviceKind::automatic;  // likewise; automatic: CUDA where it can be used
-  bool deterministic = false;  // equal bits on every run on CUDA too, at some cost; the CPU always has them
+  double weight_decay = 0.01;  // of matrices only
+  double warmup = 0.05;        // share of all steps in which the learning rate rises; after that it decays as a cosine
+  double gradient_norm = 1;    // the global gradient norm is clipped to this; 0: never
+  std::int64_t patience = 0;   // stop after so many epochs without a better validation accuracy; 0: never
+  std::int64_t seed = 0;       // of initial weights, dropout and data order
+  std::int64_t threads = 0;    // of the CPU; the last bits of results depend on it; 0: one per core
+  DeviceKind device = DeviceKind::automatic;  // likewise; automatic: CUDA if available
+  bool deterministic = false;  // bit-identical runs on CUDA too, at some cost; runs on the CPU always are
   Padding padding = Padding::batch;
-  std::int64_t bucket = 64;  // batches whose sequences are sorted by length together; 1: batches as they are drawn
+  std::int64_t bucket = 64;  // sequences are sorted by length within groups of so many batches; 1: no sorting
   Precision precision = Precision::automatic;  // bfloat16 (by autocast) on CUDA, float32 on the CPU
-  double checkpoint_seconds = 60;              // between two writings of the state within an epoch
+  double checkpoint_seconds = 60;              // between two checkpoints within an epoch
 
   bool operator==(const TrainConfig&) const = default;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands of the program, a file for each. They say what they take; what they do runs after all is parsed.
+// The commands of the program, one file each. add_X declares the options of X; the action runs after parsing.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -7,7 +7,7 @@
 
 namespace hkt::cli {
 
-// What was asked for; gives back the exit code. std::invalid_argument becomes exit 2, any other exception exit 1.
+// The chosen command; returns the exit code. std::invalid_argument becomes exit 2, any other exception exit 1.
 using Action = std::function<int()>;
 
 void add_data(CLI::App& program, Action& action);

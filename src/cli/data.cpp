@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt data: what there is, fetching it, preparing it, checking it.
+// hkt data: listing, fetching, preparing and verifying data sets.
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -35,8 +35,8 @@ Task task_of(const std::string& name, const std::vector<Task>& among) {
     known.push_back(data::task_name(task));
     if (known.back() == name) return task;
   }
-  throw std::invalid_argument("the data set " + quote(name) + " is none of " + fields::quoted_list(known) +
-                              "; the nearest is \"" + fields::nearest(name, known) + "\".");
+  throw std::invalid_argument("unknown data set " + quote(name) + "; it must be one of " + fields::quoted_list(known) +
+                              " (nearest: \"" + fields::nearest(name, known) + "\").");
 }
 
 data::Notify shown_by(Progress& progress) {
@@ -47,7 +47,7 @@ data::Notify shown_by(Progress& progress) {
 
 struct Row {
   std::string name, what, home;
-  std::optional<fs::path> archive;  // where it lies, or would
+  std::optional<fs::path> archive;  // where the download is, or would be
   std::vector<fs::path> packed;
 };
 
@@ -96,8 +96,8 @@ void list_as_json() {
 
 void add_list(CLI::App& data, Action& action) {
   const auto json = std::make_shared<bool>(false);
-  auto& command = *data.add_subcommand("list", "What data sets there are, and which of them are here");
-  command.add_flag("--json", *json, "for programs");
+  auto& command = *data.add_subcommand("list", "List the data sets and what is stored of each on this machine");
+  command.add_flag("--json", *json, "print JSON");
   command.footer("Example:\n  hkt data list");
   command.callback([json, &action] {
     action = [json] {
@@ -120,17 +120,18 @@ int run_fetch(const FetchOptions& options) {
     Progress progress("fetch " + set.name);
     fetched = data::fetch(set, options.url, options.md5, shown_by(progress));
   }
-  fmt::print("{} {}\n", data::archive_of(set).string(), fetched ? "is here and whole" : "was here already, and whole");
+  fmt::print("{}: {}\n", data::archive_of(set).string(),
+             fetched ? "downloaded, checksum verified" : "already downloaded, checksum verified");
   return 0;
 }
 
 void add_fetch(CLI::App& data, Action& action) {
   const auto options = std::make_shared<FetchOptions>();
   auto& command =
-      *data.add_subcommand("fetch", "Download a data set from its official home; a broken download goes on");
+      *data.add_subcommand("fetch", "Download a data set from its official site; an interrupted download resumes");
   command.add_option("name", options->name, "scifar or imdb")->required();
-  command.add_option("--url", options->url, "another home: where its archive lies, http:// or https://");
-  command.add_option("--md5", options->md5, "the MD5 of the archive there, if it is not the official one");
+  command.add_option("--url", options->url, "a mirror of the archive, http:// or https://");
+  command.add_option("--md5", options->md5, "the MD5 of the archive, if it is not the official one");
   command.footer("Example:\n  hkt data fetch imdb");
   command.callback([options, &action] { action = [options] { return run_fetch(*options); }; });
 }
@@ -140,11 +141,11 @@ void add_fetch(CLI::App& data, Action& action) {
 void report(const data::Obtained& obtained) {
   for (const auto& notice : obtained.notices) warn(notice);
   const auto& packed = obtained.packed;
-  fmt::print("{} {}: {} to train, {} for validation, {} to test, {} classes\n", obtained.path.string(),
-             obtained.made ? "is made" : "was here already", packed.train.size(), packed.validation.size(),
+  fmt::print("{} {}: {} training, {} validation and {} test sequences, {} classes\n", obtained.path.string(),
+             obtained.made ? "created" : "already exists", packed.train.size(), packed.validation.size(),
              packed.test.size(), packed.labels.size());
   if (packed.validation.size() == 0) {
-    fmt::print("validation will be taken from the examples to train, by data.validation\n");
+    fmt::print("hkt train holds back the share data.validation of the training sequences for validation\n");
   }
 }
 
@@ -153,14 +154,14 @@ struct Limit {
   std::int64_t DataConfig::* member;
 };
 constexpr std::array<Limit, 8> limits = {
-    {{"--seed", "of the random numbers", &DataConfig::seed},
-     {"--train", "how many samples to train", &DataConfig::train_samples},
-     {"--validation", "how many for validation", &DataConfig::validation_samples},
-     {"--test", "how many to test", &DataConfig::test_samples},
-     {"--max-depth", "the depth of the deepest digits; the root has depth 1", &DataConfig::max_depth},
-     {"--max-arguments", "of an operator, which has 2 or more", &DataConfig::max_arguments},
-     {"--min-tokens", "of a sample", &DataConfig::min_tokens},
-     {"--max-tokens", "of a sample", &DataConfig::max_tokens}}};
+    {{"--seed", "random seed", &DataConfig::seed},
+     {"--train", "number of training samples", &DataConfig::train_samples},
+     {"--validation", "number of validation samples", &DataConfig::validation_samples},
+     {"--test", "number of test samples", &DataConfig::test_samples},
+     {"--max-depth", "depth of the deepest digits; the root has depth 1", &DataConfig::max_depth},
+     {"--max-arguments", "most arguments of an operator; the fewest are 2", &DataConfig::max_arguments},
+     {"--min-tokens", "fewest tokens of a sample", &DataConfig::min_tokens},
+     {"--max-tokens", "most tokens of a sample", &DataConfig::max_tokens}}};
 
 struct ListopsOptions {
   std::string preset = "paper", tsv;
@@ -170,7 +171,7 @@ struct ListopsOptions {
 DataConfig config_of(const ListopsOptions& options) {
   auto config = data::listops_preset(options.preset);
   for (std::size_t i = 0; i < limits.size(); ++i) {
-    if (options.values[i]) config.*limits[i].member = *options.values[i];
+    config.*limits[i].member = options.values[i].value_or(config.*limits[i].member);
   }
   return config;
 }
@@ -180,7 +181,7 @@ void write_files(const fs::path& folder, const data::Packed& packed) {
   data::listops::write_file(folder / "train.tsv", packed.train);
   data::listops::write_file(folder / "validation.tsv", packed.validation);
   data::listops::write_file(folder / "test.tsv", packed.test);
-  fmt::print("{}: train.tsv, validation.tsv and test.tsv are written\n", folder.string());
+  fmt::print("{}: wrote train.tsv, validation.tsv and test.tsv\n", folder.string());
 }
 
 data::Obtained obtain(const DataConfig& config) {
@@ -202,7 +203,8 @@ void add_prepare_listops(CLI::App& prepare, Action& action) {
   for (std::size_t i = 0; i < limits.size(); ++i) {
     command.add_option(limits[i].option, options->values[i], limits[i].what);
   }
-  command.add_option("--tsv", options->tsv, "a folder to which the splits are written as label, tab, expression");
+  command.add_option("--tsv", options->tsv,
+                     "also write the splits into this folder, as lines of label, tab, expression");
   command.footer("Example:\n  hkt data prepare listops --preset lra --seed 1 --tsv listops");
   command.callback([options, &action] { action = [options] { return prepare_listops(*options); }; });
 }
@@ -218,7 +220,7 @@ data::Obtained obtain_official(Task task, const std::string& source) {
 void add_prepare_official(CLI::App& prepare, const data::Official& set, Action& action) {
   const auto source = std::make_shared<std::string>();
   auto& command = *prepare.add_subcommand(set.name, "Pack " + set.what);
-  command.add_option("--from", *source, "the official folder or an archive of it, in place of the fetched one");
+  command.add_option("--from", *source, "the official folder or archive, instead of the fetched one");
   command.footer(fmt::format("Examples:\n  hkt data prepare {0}\n  hkt data prepare {0} --from Downloads/{1}", set.name,
                              set.url.substr(set.url.rfind('/') + 1)));
   command.callback([source, task = set.task, &action] {
@@ -235,7 +237,7 @@ void add_prepare_text(CLI::App& prepare, Action& action) {
   auto& command = *prepare.add_subcommand("text", "Check and pack your own labels and texts");
   command.add_option("--train", config->train, "a .tsv (label, tab, text) or .jsonl ({\"label\": …, \"text\": …})")
       ->required();
-  command.add_option("--test", config->test, "another one to test on");
+  command.add_option("--test", config->test, "the same, for the test split");
   command.footer("Example:\n  hkt data prepare text --train reviews.tsv --test others.tsv");
   command.callback([config, &action] {
     action = [config] {
@@ -252,13 +254,12 @@ int refuse_name(const std::vector<std::string>& words) {
 }
 
 void add_prepare(CLI::App& data, Action& action) {
-  auto& command =
-      *data.add_subcommand("prepare", "Pack a data set for training; train does it too where it is missing");
+  auto& command = *data.add_subcommand("prepare", "Pack a data set for training; hkt train does so itself if needed");
   add_prepare_listops(command, action);
   for (const auto& set : data::official()) add_prepare_official(command, set, action);
   add_prepare_text(command, action);
   command.footer("Example:\n  hkt data prepare scifar --from cifar-10-binary.tar.gz");
-  // A name that is none of the commands above is left over.
+  // An unknown data set is not parsed as a subcommand and remains here.
   command.allow_extras()->callback([&command, &action] {
     const auto rest = command.remaining();
     if (!command.get_subcommands().empty() && !rest.empty()) throw CLI::ExtrasError("prepare", rest);
@@ -282,12 +283,12 @@ int verify_file(const std::string& file) {
 int run_verify(const VerifyOptions& options) {
   const auto task = task_of(options.name, tasks);
   if (!options.file.empty()) {
-    if (task != Task::listops) throw std::invalid_argument("--file is of listops alone.");
+    if (task != Task::listops) throw std::invalid_argument("--file is for listops only.");
     return verify_file(options.file);
   }
   const auto findings = data::verify(task);
   if (findings.empty()) {
-    throw std::runtime_error("there is nothing of " + options.name + " in " + data::data_folder().string() + ".");
+    throw std::runtime_error("nothing of " + options.name + " is stored in " + data::data_folder().string() + ".");
   }
   bool good = true;
   for (const auto& finding : findings) {
@@ -303,9 +304,11 @@ int run_verify(const VerifyOptions& options) {
 
 void add_verify(CLI::App& data, Action& action) {
   const auto options = std::make_shared<VerifyOptions>();
-  auto& command = *data.add_subcommand("verify", "Check what is here of a data set, or the labels of a ListOps file");
+  auto& command =
+      *data.add_subcommand("verify", "Verify the stored files of a data set, or the labels of a ListOps file");
   command.add_option("name", options->name, "listops, scifar, imdb or text")->required();
-  command.add_option("--file", options->file, "listops: a file of label, tab, expression, compressed or not");
+  command.add_option("--file", options->file,
+                     "listops only: a file of lines label, tab, expression; may be compressed");
   command.footer("Examples:\n  hkt data verify imdb\n  hkt data verify listops --file test_d20s.tsv");
   command.callback([options, &action] { action = [options] { return run_verify(*options); }; });
 }
@@ -315,7 +318,7 @@ void add_verify(CLI::App& data, Action& action) {
 void add_data(CLI::App& program, Action& action) {
   auto& command = *program.add_subcommand("data", "List, fetch, prepare and verify data sets");
   command.require_subcommand(1);
-  command.footer("Data lies in $HKT_DATA, else in ~/.cache/hkt.\nExample:\n  hkt data list");
+  command.footer("Data is stored in $HKT_DATA, or else in ~/.cache/hkt.\nExample:\n  hkt data list");
   add_list(command, action);
   add_fetch(command, action);
   add_prepare(command, action);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt eval: how well a trained model does on a split of its data.
+// hkt eval: loss and accuracy of a trained model on a split of its data.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ struct Options {
   MachineOptions machine;
 };
 
-// Of each label: how many there are, and which share of them was recognised.
+// The number of sequences of each label, and the accuracy on them.
 nlohmann::ordered_json by_label(const train::Predictions& predictions, const std::vector<std::string>& labels) {
   auto rows = nlohmann::ordered_json::array();
   const auto right = predictions.logits.argmax(1).eq(predictions.labels);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines for runs, and experiments with them.
+// Running an experiment with progress on the terminal.
 #include "experiment_view.h"
 
 #include <ATen/Parallel.h>
@@ -46,7 +46,7 @@ experiments::PoolHooks pool_hooks(LiveLines& lines) {
   hooks.progress = [&](const std::vector<experiments::RunProgress>& running, std::size_t waiting) {
     std::vector<std::string> texts;
     for (const auto& run : running) texts.push_back(describe(run));
-    if (waiting > 0) texts.push_back(fmt::format("{} more to come", waiting));
+    if (waiting > 0) texts.push_back(fmt::format("{} more waiting", waiting));
     lines.show(texts);
   };
   hooks.say = [&](const std::string& line) { lines.say(line); };

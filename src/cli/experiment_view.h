@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experiments as the terminal shows them: data as it is loaded, a line for each run, warnings.
+// Experiments on the terminal: a progress bar for loading data, one line per run, warnings.
 #pragma once
 
 #include "experiments/experiment.h"
@@ -8,13 +8,13 @@
 
 namespace hkt::cli {
 
-// Loads data with a progress bar, and prints what had to be mended.
+// Loads data with a progress bar, and prints its notices (such as a rebuilt cache).
 data::Dataset load_data(const DataConfig& config);
 
-// A line for each run. The lines must outlive the pool that has the hooks.
+// Shows one line per run. `lines` must outlive the pool that uses the hooks.
 experiments::PoolHooks pool_hooks(LiveLines& lines);
 
-// Runs an experiment with all of that; --threads is set for this process.
+// Runs an experiment with these; applies --threads to this process.
 std::optional<nlohmann::ordered_json> run_experiment(const experiments::Protocol& protocol,
                                                      const std::filesystem::path& folder, const std::string& budget,
                                                      const std::string& command, int jobs,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt explain: what a model looked at in one input, at every scale.
+// hkt explain: an HTML page of a model's attention on one input, at every level.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -29,20 +29,20 @@ using nlohmann::ordered_json;
 struct Options {
   std::string folder, text, split = "test", out = "explanation.html";
   std::optional<std::int64_t> index;
-  std::optional<std::int64_t> longest;  // tokens that are explained
+  std::optional<std::int64_t> longest;  // at most so many tokens are explained
   std::optional<int> threads;
 };
 
 struct Input {
   std::vector<std::uint8_t> tokens;
-  std::optional<std::string> label;  // the true one, of a data set
+  std::optional<std::string> label;  // the true label, of an example from the data set
 };
 
 Input input_of(const LoadedRun& run, const std::string& split_name, std::int64_t index) {
   const auto& split = split_of(run.dataset, split_name);
   if (index < 0 || index >= split.size()) {
     throw std::invalid_argument(
-        fmt::format("--index is {}; the {} split has 0 to {}.", index, split_name, split.size() - 1));
+        fmt::format("--index is {}; in the {} split it must be 0 to {}.", index, split_name, split.size() - 1));
   }
   const auto tokens = split.tokens(index);
   return {{tokens.begin(), tokens.end()}, run.dataset.labels[static_cast<std::size_t>(split.label(index))]};
@@ -77,7 +77,7 @@ ordered_json maps_of(Classifier& model, const ModelConfig& config, const at::Ten
 int run(const Options& options) {
   if (options.threads) at::set_num_threads(*options.threads);
   if (options.index.has_value() == !options.text.empty()) {
-    throw std::invalid_argument("give either --text or --index N, what is to be explained.");
+    throw std::invalid_argument("give the input to explain, as either --text or --index N.");
   }
   // A text needs no data set.
   const auto loaded = options.index
@@ -86,7 +86,7 @@ int run(const Options& options) {
   const auto& config = loaded.config();
   auto input = options.index ? input_of(loaded, options.split, *options.index)
                              : Input{data::encode(config.data.task, options.text), {}};
-  // An image is no image without all of it; a text of so many bytes would make a page of tens of megabytes.
+  // Only a whole image can be shown as one; a text of that length would make a page of tens of megabytes.
   constexpr std::int64_t enough_text = 512;
   const auto wanted = config.data.task == Task::scifar ? config.model.max_length : enough_text;
   const auto longest = std::min(config.model.max_length, options.longest.value_or(wanted));
@@ -94,10 +94,10 @@ int run(const Options& options) {
   if (is_cut) {
     if (config.data.task == Task::listops) {
       throw std::invalid_argument(
-          fmt::format("the expression has {} tokens, and {} can be explained; without its end it means nothing.",
+          fmt::format("the expression has {} tokens, and at most {} can be explained; an expression cannot be cut.",
                       input.tokens.size(), longest));
     }
-    warn(fmt::format("the input has {} tokens; the first {} are explained, and the prediction is of these alone.",
+    warn(fmt::format("the input has {} tokens; only the first {} are used for the prediction and its explanation.",
                      input.tokens.size(), longest));
     input.tokens.resize(static_cast<std::size_t>(longest));
   }
@@ -133,16 +133,15 @@ int run(const Options& options) {
 
 void add_explain(CLI::App& program, Action& action) {
   const auto options = std::make_shared<Options>();
-  auto& command = *program.add_subcommand("explain", "Show what a model looked at in one input");
+  auto& command = *program.add_subcommand("explain", "Show a model's attention on one input as an HTML page");
   command.add_option("folder", options->folder, "a run directory")->required();
   command.add_option("--text", options->text, "the input");
-  command.add_option("--index", options->index, "the number of a sequence of a split, instead of a text");
+  command.add_option("--index", options->index, "instead of --text: the index of a sequence of --split");
   command.add_option("--split", options->split, "train, validation or test")->capture_default_str();
-  command
-      .add_option("--length", options->longest, "explain at most so many tokens (default: 512, and all of an image)")
+  command.add_option("--length", options->longest, "explain at most this many tokens (default: 512; images: all)")
       ->check(CLI::Range(1, 4096));
   add_page_option(command, options->out);
-  command.add_option("--threads", options->threads, "threads of the CPU (default: the cores)")
+  command.add_option("--threads", options->threads, "number of CPU threads (default: one per core)")
       ->check(CLI::Range(1, 1024));
   command.footer("The page needs no network.\n\nExample:\n  hkt explain runs/hkt --text \"[MAX 2 9 [MIN 4 7 ] 0 ]\"");
   command.callback([options, &action] { action = [options] { return run(*options); }; });

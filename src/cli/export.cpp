@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt export: a trained model without what only training needs, half as large, to be given to others.
+// hkt export: a copy of a trained model for distribution: without training state, in bfloat16 by default.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -37,7 +37,7 @@ int run(const Options& options) {
   train::check_free(out.folder);
   std::error_code error;
   fs::create_directories(out.folder, error);
-  if (error) throw std::invalid_argument(options.out + " cannot be made: " + error.message() + ".");
+  if (error) throw std::invalid_argument(options.out + " cannot be created: " + error.message() + ".");
   auto parameters = train::copy_of_parameters(*trained.model);
   for (auto& [name, tensor] : parameters) tensor = tensor.to(type);
   train::save_model(out, trained.identity, parameters);
@@ -50,12 +50,12 @@ int run(const Options& options) {
 
 void add_export(CLI::App& program, Action& action) {
   const auto options = std::make_shared<Options>();
-  auto& command = *program.add_subcommand("export", "Copy a trained model without what only training needs");
+  auto& command = *program.add_subcommand("export", "Copy a trained model without its training state");
   command.add_option("folder", options->folder, "a run directory")->required();
   command.add_option("--out", options->out, "the folder for the copy")->required();
   command.add_option("--precision", options->precision, "of its weights: bfloat16 or float32")->capture_default_str();
   command.footer(
-      "The copy serves eval, predict, explain and theory; training cannot go on from it.\n\n"
+      "The copy works with eval, predict, explain and theory; training cannot be resumed from it.\n\n"
       "Example:\n  hkt export runs/mine --out models/mine");
   command.callback([options, &action] { action = [options] { return run(*options); }; });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt info: what was built, what this machine has, and which kernels will run.
+// hkt info: the build, this machine, and which kernels will run.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -26,11 +26,11 @@ std::string why_these_kernels(const std::string& chosen) {
   if (limit != nullptr) return fmt::format("ATEN_CPU_CAPABILITY is {}", limit);
   if (chosen == "avx512_bf16") return "this machine has AVX-512 with bfloat16 products";
   if (chosen == "avx512") return "this machine has AVX-512, without bfloat16 products";
-  if (chosen == "avx2") return "this machine has AVX2, or torch uses no more";
-  return "this machine has no AVX2, or torch uses none";
+  if (chosen == "avx2") return "this machine has no AVX-512, or torch does not use it";
+  return "this machine has no AVX2, or torch does not use it";
 }
 
-// Those that decide which kernels run.
+// The features that decide which CPU kernels run.
 std::vector<std::string> processor_features() {
   std::vector<std::string> all;
 #ifdef __x86_64__
@@ -53,7 +53,7 @@ ordered_json facts() {
   all["processor_features"] = processor_features();
   const auto trouble = why_no_cuda();
   all["cuda"] = !trouble;
-  all["cuda_reason"] = trouble.value_or("built for it, and a GPU is there");
+  all["cuda_reason"] = trouble.value_or("built with CUDA, and a GPU is available");
   const auto folder = data::data_folder_name();
   all["data"] = folder ? ordered_json(folder->string()) : ordered_json();
   return all;
@@ -74,7 +74,7 @@ int run(bool json) {
   const auto names = all["gpus"].get<std::vector<std::string>>();
   fmt::print("GPU         {}\n", names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
   fmt::print("data        {}\n",
-             all["data"].is_null() ? "nowhere: neither HKT_DATA nor HOME is set" : printable(text("data")));
+             all["data"].is_null() ? "no folder: neither HKT_DATA nor HOME is set" : printable(text("data")));
   return 0;
 }
 
@@ -82,7 +82,7 @@ int run(bool json) {
 
 void add_info(CLI::App& program, Action& action) {
   const auto json = std::make_shared<bool>(false);
-  auto& command = *program.add_subcommand("info", "What was built, what this machine has, which kernels will run");
+  auto& command = *program.add_subcommand("info", "Show the build, this machine, and which kernels will run");
   command.add_flag("--json", *json, "print JSON");
   command.footer("Example:\n  hkt info");
   command.callback([json, &action] { action = [json] { return run(*json); }; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals.
+// Signal handlers.
 #include "interrupt.h"
 
 #include <unistd.h>
@@ -17,7 +17,7 @@ void note(int signal) {
   if (count > 0 && signal == SIGINT) ::_exit(interrupted);
   if (count > 0) return;
   count = 1;
-  constexpr const char* text = "\nhkt: stopping after this step; once more to stop at once\n";
+  constexpr const char* text = "\nhkt: stopping after this step; press Ctrl-C again to stop at once\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text));
 }
 
@@ -30,7 +30,7 @@ void set(int signal, void (*handler)(int)) {
 
 void listen(void (*handler)(int)) {
   for (const int signal : {SIGINT, SIGTERM, SIGXFSZ}) set(signal, handler);
-  // A parent such as nohup may have had it ignored, and then it stays so.
+  // nohup starts its child with SIGHUP ignored; leave it so.
   struct sigaction before = {};
   ::sigaction(SIGHUP, nullptr, &before);
   if (before.sa_handler != SIG_IGN) set(SIGHUP, handler);

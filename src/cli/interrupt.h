@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals that ask for an end: the first of them asks the work to stop where it can be resumed. A second Ctrl-C ends the
-// program at once; a second signal of another kind says nothing new, for whoever stops a group of processes sends several.
+// Termination signals. The first one asks the work to stop where it can be resumed. A second Ctrl-C ends the program at
+// once; other signals are ignored after the first, because stopping a process group may deliver several.
 #pragma once
 
 namespace hkt::cli {
 
 class Interrupt {
  public:
-  // Listens to SIGINT, SIGTERM, SIGHUP and SIGXFSZ, and ignores SIGPIPE: a reader of the output that is gone is no reason
-  // to lose the work.
+  // Handles SIGINT, SIGTERM, SIGHUP and SIGXFSZ, and ignores SIGPIPE: a closed output pipe must not lose the work.
   Interrupt();
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
@@ -17,6 +16,6 @@ class Interrupt {
   static bool asked();
 };
 
-constexpr int interrupted = 130;  // the exit code that shells know
+constexpr int interrupted = 130;  // exit code, by shell convention 128 + SIGINT
 
 }  // namespace hkt::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines that change, by the control sequences of terminals.
+// Status lines updated in place with ANSI escape sequences.
 #include "live_lines.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several lines that change in place on a terminal; elsewhere each is printed now and then.
+// Several status lines, updated in place on a terminal; otherwise printed every few seconds.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ class LiveLines {
   LiveLines& operator=(const LiveLines&) = delete;
 
   void show(const std::vector<std::string>& lines);
-  void say(const std::string& line);  // stays, above the changing ones
+  void say(const std::string& line);  // a permanent line above the status lines
 
  private:
   void erase();

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A trained run: its model, config and data, loaded for the commands that examine it.
 #include "loaded_run.h"
 
 #include <stdexcept>
@@ -17,10 +18,10 @@ LoadedRun load_run(const std::string& folder, at::Device device) {
   run.trained = train::load_model(run.directory, device, warn);
   run.dataset = load_data(run.config().data);
   if (run.dataset.labels != run.trained.identity.labels) {
-    throw std::invalid_argument("the data now has other labels than the model was trained with.");
+    throw std::invalid_argument("the labels of the data have changed since the model was trained.");
   }
   if (run.dataset.fingerprint != run.trained.identity.data) {
-    warn("the data is not what the model was trained on; what it has learned from may now be in another split.");
+    warn("the data has changed since the model was trained; its training examples may now be in another split.");
   }
   return run;
 }
@@ -34,7 +35,7 @@ const data::Split& split_of(const data::Dataset& dataset, const std::string& nam
                                 " (nearest: \"" + fields::nearest(name, known) + "\").");
   }
   if (dataset.test.size() == 0)
-    throw std::invalid_argument("this run's data has no test split; --split validation is there.");
+    throw std::invalid_argument("this run's data has no test split; use --split validation.");
   return dataset.test;
 }
 

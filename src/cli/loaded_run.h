@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A trained run and its data, as the commands that look at trained models need them.
+// A trained run and its data, for the commands that analyse trained models.
 #pragma once
 
 #include <ATen/Device.h>
@@ -19,11 +19,11 @@ struct LoadedRun {
   const Config& config() const { return trained.identity.config; }
 };
 
-// Shows progress, and says on standard error what had to be mended. Throws std::invalid_argument where the data is no longer
-// what the model was trained with.
+// Shows progress and prints warnings on standard error. Throws std::invalid_argument if the data's labels are no longer
+// those the model was trained with.
 LoadedRun load_run(const std::string& folder, at::Device device);
 
-// train, validation or test; throws std::invalid_argument for another name, or where there is none.
+// train, validation or test; throws std::invalid_argument for another name or a missing test split.
 const data::Split& split_of(const data::Dataset& dataset, const std::string& name);
 
 }  // namespace hkt::cli

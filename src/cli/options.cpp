@@ -17,17 +17,17 @@ namespace hkt::cli {
 
 void add_machine_options(CLI::App& command, MachineOptions& options) {
   command.add_option("--device", options.device, "cpu, cuda, cuda:N, or auto")->capture_default_str();
-  command.add_option("--threads", options.threads, "threads of the CPU (default: the cores)")
+  command.add_option("--threads", options.threads, "number of CPU threads (default: one per core)")
       ->check(CLI::Range(1, 1024));
 }
 
 std::optional<std::string> why_no_cuda() {
 #ifndef HKT_WITH_CUDA
-  return "this build is for the CPU alone";
+  return "this build has no CUDA support";
 #else
   const auto attention = c10::Dispatcher::singleton().findSchema({"hkt::attention", ""});
   if (!attention || !attention->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) {
-    return "this version has no kernels for CUDA yet";
+    return "no CUDA kernel of hkt::attention is registered";
   }
   if (!torch::cuda::is_available()) return "this machine has no GPU that torch can use";
   return {};
@@ -36,7 +36,7 @@ std::optional<std::string> why_no_cuda() {
 
 namespace {
 
-// By its first words, which are those of every page that hkt writes; an empty file is nobody's loss.
+// Every page that hkt writes begins like this. An empty file may be replaced too.
 bool is_page(const std::filesystem::path& path) {
   constexpr std::string_view start = "<!doctype html>";
   std::ifstream stream(path, std::ios::binary);
@@ -55,14 +55,14 @@ void add_page_option(CLI::App& command, std::string& file) {
     std::error_code error;
     if (std::filesystem::exists(path, error)) {
       if (!std::filesystem::is_regular_file(path, error)) return text + " exists and is not a regular file.";
-      if (!is_page(path)) return text + " exists and is not an HTML page; only one of those is replaced.";
+      if (!is_page(path)) return text + " exists and is not an HTML page; only HTML pages are overwritten.";
     }
     const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
     return std::filesystem::is_directory(folder, error)
                ? ""
-               : text + " cannot be made: " + folder.string() + " is not a folder.";
+               : text + " cannot be created: " + folder.string() + " is not a folder.";
   };
-  command.add_option("--out", file, "the page")->capture_default_str()->check(unusable);
+  command.add_option("--out", file, "the HTML page to write")->capture_default_str()->check(unusable);
 }
 
 at::Device chosen_device(const MachineOptions& options) {

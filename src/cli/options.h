@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options that several commands share: the device, the number of threads, the page that is written.
+// Options that several commands share: device, threads, and the HTML page to write.
 #pragma once
 
 #include <ATen/Device.h>
@@ -16,14 +16,14 @@ struct MachineOptions {
 };
 void add_machine_options(CLI::App& command, MachineOptions& options);
 
-// --out: refused before any work where no file can be put there.
+// --out; refused before any work if no file can be created there.
 void add_page_option(CLI::App& command, std::string& file);
 
-// The device that was asked for; "auto" is CUDA where this build and this machine have it. Throws std::invalid_argument,
-// with the reason, for one that is not there.
+// The requested device; "auto" is CUDA if this build and this machine have it. Throws std::invalid_argument, with the
+// reason, for an unavailable one.
 at::Device chosen_device(const MachineOptions& options);
 
-// Whether, and else why not, CUDA can be used.
+// Why CUDA cannot be used; nullopt if it can.
 std::optional<std::string> why_no_cuda();
 
 }  // namespace hkt::cli

@@ -38,7 +38,7 @@ struct Line {
   std::string error;
 };
 
-// Answers line by line, in the order of the input: each gets a line of output, whatever it holds.
+// Prints exactly one line of output for each line of input, in order.
 class Predictor {
  public:
   Predictor(train::TrainedModel trained, at::Device device, bool json)
@@ -89,7 +89,7 @@ class Predictor {
     }
   }
 
-  // No label is empty, so that no program takes this for an answer.
+  // Labels are never empty, so no program mistakes this for a prediction.
   void print_error(const std::string& error) const {
     if (json_) {
       fmt::print("{}\n", fields::dump({{"label", nullptr}, {"probability", nullptr}, {"error", error}}));
@@ -103,10 +103,10 @@ class Predictor {
   bool json_;
 };
 
-// The tokens of a line, cut where the model takes no more; throws std::invalid_argument where it is no input.
+// The tokens of a line, cut at the model's max_length; throws std::invalid_argument for an invalid input.
 std::vector<std::uint8_t> tokens_of(const LineReader::Line& line, const Config& config, std::int64_t& cut) {
   const auto longest = static_cast<std::size_t>(config.model.max_length);
-  const bool is_expression = config.data.task == Task::listops;  // without its end it means nothing
+  const bool is_expression = config.data.task == Task::listops;  // cannot be cut
   if (line.cut && (is_expression || longest > longest_line)) {
     throw std::invalid_argument(fmt::format("the line has more than {} bytes.", longest_line));
   }
@@ -126,7 +126,7 @@ int run(const Options& options) {
   if (options.machine.threads) at::set_num_threads(*options.machine.threads);
   const auto trained = train::load_model({options.folder}, device, warn);
   const auto& config = trained.identity.config;
-  if (config.data.task == Task::scifar) data::encode(config.data.task, "");  // says that it takes no text
+  if (config.data.task == Task::scifar) data::encode(config.data.task, "");  // throws: images only
   const std::size_t at_once = ::isatty(STDIN_FILENO) != 0 ? 1 : lines_at_once;
   const Predictor predictor(trained, device, options.json);
   LineReader input(STDIN_FILENO, longest_line);
@@ -151,7 +151,7 @@ int run(const Options& options) {
                      config.model.max_length));
   }
   if (wrong > 0)
-    warn(fmt::format("{} of {} lines could not be answered; their place in the output says why.", wrong, number));
+    warn(fmt::format("{} of {} lines could not be labelled; their lines of output say why.", wrong, number));
   return wrong > 0 ? 1 : 0;
 }
 
@@ -164,10 +164,8 @@ void add_predict(CLI::App& program, Action& action) {
   command.add_flag("--json", options->json, "print an object per line");
   add_machine_options(command, options->machine);
   command.footer(
-      "Prints label, tab, probability for each line. A line that is no input gets two tabs and the reason, and the "
-      "exit code\n"
-      "is 1 in the end.\n\nExample:\n  echo '[MAX 4 [MIN 7 2 ] 3 ]' | hkt predict "
-      "runs/hkt");
+      "Prints label, tab, probability for each line. For an invalid line it prints two tabs and the reason, and the\n"
+      "exit code is 1.\n\nExample:\n  echo '[MAX 4 [MIN 7 2 ] 3 ]' | hkt predict runs/hkt");
   command.callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

@@ -15,7 +15,7 @@ namespace hkt::cli {
 void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) >= 0) continue;
-    // The lowest free number, which is this stream's. Closed output is output that nobody wants, not an error.
+    // open() returns the lowest free number, which is this stream's. Closed output is not an error.
     [[maybe_unused]] const int opened = ::open("/dev/null", stream == STDIN_FILENO ? O_RDONLY : O_WRONLY);
   }
 }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is printed to standard error. It is for people who may not be there: nothing of it ever throws.
+// Printing to standard error. Never throws: nobody may be reading.
 #pragma once
 
 #include <string>
 
 namespace hkt::cli {
 
-// Gives the descriptors 0, 1 and 2 to /dev/null where they are closed: the next file that is opened would get them, and
-// with them whatever is printed.
+// Opens /dev/null for those of descriptors 0, 1 and 2 that are closed: otherwise the next file opened would get such a
+// number, and everything printed would go into it.
 void open_standard_streams();
 
-// As it is, such as a progress bar.
+// Unescaped, for progress bars.
 void print_error(const std::string& text);
 
-// A sentence, on one line, with "hkt: " before it; words from files in it cannot do harm to a terminal.
+// One line with the prefix "hkt: ", escaped: text from files cannot send control characters to a terminal.
 void warn(const std::string& sentence);
 
 }  // namespace hkt::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding the command, running it, and turning every error into one sentence and an exit code.
+// Parses the command line, runs the command, and turns every error into one sentence and an exit code.
 #include "cli/program.h"
 
 #include <c10/util/Exception.h>
@@ -32,7 +32,7 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 std::string what_is_wrong(const CLI::App& program, const CLI::ParseError& error) {
   const auto unknown = program.remaining();
   if (!program.get_subcommands().empty() || unknown.empty()) {
-    return std::string(error.what()) + " (hkt --help lists what there is)";
+    return std::string(error.what()) + " (see hkt --help)";
   }
   std::vector<std::string> names;
   for (const auto* command : program.get_subcommands([](const CLI::App*) { return true; })) {
@@ -63,7 +63,7 @@ int run_program(int count, const char* const* arguments) {
     program.parse(count, arguments);
     const int code = action();
     const bool printed = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-    if (!printed && code == 0) return complain("what was to be printed could not be written.", failed);
+    if (!printed && code == 0) return complain("standard output could not be written.", failed);
     return code;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
@@ -73,9 +73,9 @@ int run_program(int count, const char* const* arguments) {
   } catch (const c10::Error& error) {
     return complain(first_line(error.what_without_backtrace()), failed);
   } catch (const nlohmann::json::exception&) {
-    return complain("a file that was read holds something else than hkt writes there.", failed);
+    return complain("a JSON file does not have the structure that hkt writes.", failed);
   } catch (const std::bad_alloc&) {
-    return complain("there is not enough memory.", failed);
+    return complain("out of memory.", failed);
   } catch (const std::exception& error) {
     return complain(first_line(error.what()), failed);
   }

@@ -46,7 +46,7 @@ std::string fitted(const std::string& line) {
   return line.substr(0, end);
 }
 
-Progress::Progress(std::string title)
+Progress::Progress(const std::string& title)
     : title_(printable(title)),
       terminal_(::isatty(STDERR_FILENO) != 0),
       begin_(Clock::now()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far a long piece of work is: a bar on a terminal, now and then a plain line elsewhere. Written to standard error.
+// Progress of long work on standard error: a bar on a terminal, otherwise a plain line every few seconds.
 #pragma once
 
 #include <chrono>
@@ -10,14 +10,14 @@ namespace hkt::cli {
 
 class Progress {
  public:
-  explicit Progress(std::string title);
+  explicit Progress(const std::string& title);
   ~Progress();  // leaves the cursor on a line of its own
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // `note` says more, such as a loss or a speed. A total of 0 is one that is not known. Calls may be frequent: few draw.
+  // `note` adds details, such as loss or speed. A total of 0 means unknown. Cheap to call often: drawing is rate-limited.
   void show(std::int64_t done, std::int64_t total, const std::string& note = {});
-  // A line that stays; the bar goes on below it.
+  // A permanent line; the bar continues below it.
   void say(const std::string& line);
 
  private:
@@ -25,14 +25,14 @@ class Progress {
   std::string title_;
   bool terminal_;
   bool drawn_ = false;
-  std::int64_t first_ = -1;  // what was done when it was first shown: a resumed run begins in the middle
+  std::int64_t first_ = -1;  // `done` of the first call: a resumed run starts in the middle
   Clock::time_point begin_, last_;
 };
 
-// A bar of 24 characters, of which this share is full.
+// A bar of 24 characters, filled to this share.
 std::string bar(double share);
 
-// As much of a line as the terminal has room for; characters beyond ASCII count as one.
+// The line cut to the terminal's width; each UTF-8 character counts as one column.
 std::string fitted(const std::string& line);
 
 // "4.2 MB", "1 min 5 s".

@@ -34,8 +34,7 @@ struct Options {
   std::string out = "report.html";
 };
 
-// The results of an experiment: its table, and of each model the first seed's run. An experiment with many models is for
-// its table alone.
+// Adds an experiment's table and, unless it has many models, the first seed's run of each.
 void add_results(ordered_json results, ordered_json& data) {
   constexpr std::size_t most_shown = 6;
   const auto& models = results["models"];
@@ -50,7 +49,7 @@ void add_results(ordered_json results, ordered_json& data) {
   data["comparisons"].push_back(std::move(results));
 }
 
-// The results of the experiments in a folder of `hkt reproduce --out`, by name.
+// The results.json files in a folder given to `hkt reproduce --out`, sorted by name.
 std::vector<fs::path> experiments_in(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -83,14 +82,14 @@ double seconds_of(const ordered_json& run) {
   return run["epochs"].empty() ? 0 : sum / static_cast<double>(run["epochs"].size());
 }
 
-std::string said(const ordered_json& run) {
-  if (run["epochs"].empty()) return run["name"].get<std::string>() + " has no finished epoch on record.";
-  return fmt::format("{} reaches {:.2f} % on {}, in {:.1f} seconds an epoch.", run["name"].get<std::string>(),
+std::string sentence_about(const ordered_json& run) {
+  if (run["epochs"].empty()) return run["name"].get<std::string>() + " has not finished an epoch yet.";
+  return fmt::format("{} reaches {:.2f} % on {}, in {:.1f} seconds per epoch.", run["name"].get<std::string>(),
                      score_of(run), run["test"].is_null() ? "validation" : "test", seconds_of(run));
 }
 
-// Which model, how well, at what cost: the best of each kind side by side if they were scored on the same data, or else
-// each run by itself.
+// Accuracy and cost: the best HKT run against the best standard run if all were scored on the same data, otherwise each
+// run by itself.
 std::vector<std::string> answers(const ordered_json& runs) {
   const ordered_json *standard = nullptr, *hierarchical = nullptr;
   bool alike = true;
@@ -103,7 +102,7 @@ std::vector<std::string> answers(const ordered_json& runs) {
   }
   if (standard == nullptr || hierarchical == nullptr || !alike) {
     std::vector<std::string> all;
-    for (const auto& run : runs) all.push_back(said(run));
+    for (const auto& run : runs) all.push_back(sentence_about(run));
     return all;
   }
   const double ratio = seconds_of(*standard) > 0 ? seconds_of(*hierarchical) / seconds_of(*standard) : 0;
@@ -123,7 +122,7 @@ const ordered_json* model_of(const ordered_json& comparison, const std::string& 
   return nullptr;
 }
 
-// The same of an experiment that begins with standard attention, by the means over its seeds; nothing of others.
+// The same for an experiment whose first model is standard attention, by means over seeds; empty for others.
 std::string answer_of_experiment(const ordered_json& comparison) {
   const auto* standard = model_of(comparison, "standard");
   const auto* hkt = model_of(comparison, "hkt");
@@ -152,7 +151,7 @@ int run(const Options& options) {
     add_path(path, data);
   }
   if (data["runs"].empty() && data["comparisons"].empty())
-    throw std::invalid_argument(options.paths.front() + " holds no run.");
+    throw std::invalid_argument(options.paths.front() + " contains no run.");
   for (const auto& comparison : data["comparisons"]) {
     if (const auto text = answer_of_experiment(comparison); !text.empty()) data["answers"].push_back(text);
   }
@@ -178,8 +177,7 @@ void add_report(CLI::App& program, Action& action) {
   const auto options = std::make_shared<Options>();
   auto& command = *program.add_subcommand("report", "Write one HTML page about trained models");
   command
-      .add_option("paths", options->paths,
-                  "run directories, folders of hkt reproduce, or the results that it leaves there")
+      .add_option("paths", options->paths, "run directories, or folders or results.json files written by hkt reproduce")
       ->required();
   add_page_option(command, options->out);
   command.footer("The page needs no network.\n\nExample:\n  hkt report runs/standard runs/hkt --out report.html");

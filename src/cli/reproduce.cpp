@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt reproduce: trains the models of an experiment, several at a time, and prints the table; or one run of published
-// results again, and says whether it comes out the same; or takes the step times of published results again.
+// hkt reproduce: trains the models of an experiment, several at a time, and prints the table. --check repeats one run of
+// published results and compares; --times measures the step times of published results again.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -81,7 +81,7 @@ void print_table(const ordered_json& results) {
   for (const auto& model : models) print_level_weights(model);
 }
 
-// Of a protocol, the models of these names; all where none are named.
+// Keeps the models with these names; all if none are given.
 void keep_only(experiments::Protocol& protocol, const std::vector<std::string>& names) {
   if (names.empty()) return;
   std::vector<std::string> known;
@@ -98,7 +98,7 @@ void keep_only(experiments::Protocol& protocol, const std::vector<std::string>& 
 
 // ---- published results, checked
 
-// The model and the record of a run of the results.
+// The model a run of the results belongs to, and the run's record.
 std::pair<ordered_json, ordered_json> published_run(const ordered_json& results, const std::string& path,
                                                     const std::string& name) {
   std::vector<std::string> names;
@@ -106,7 +106,7 @@ std::pair<ordered_json, ordered_json> published_run(const ordered_json& results,
   const auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end()) {
     const auto all = fields::quoted_list(names);
-    if (name.empty()) throw std::invalid_argument("--run is missing: which of " + all + " is to be checked?");
+    if (name.empty()) throw std::invalid_argument("--run is missing; it must be one of " + all + ".");
     throw std::invalid_argument(path + " has no run \"" + name + "\"; it has " + all + " (nearest: \"" +
                                 fields::nearest(name, names) + "\").");
   }
@@ -118,7 +118,7 @@ std::pair<ordered_json, ordered_json> published_run(const ordered_json& results,
   throw std::invalid_argument(path + " has a run \"" + name + "\" that belongs to no model.");
 }
 
-// Trains the run again, and compares its score with those of all seeds.
+// Trains the run again and compares its test accuracy with those of the published seeds.
 int check(const Options& options) {
   const auto results = experiments::read_results(options.check);
   const auto [model, record] = published_run(results, options.check, options.run);
@@ -134,7 +134,7 @@ int check(const Options& options) {
   experiments::RunPool pool(1, options.machine.threads.value_or(at::get_num_threads()),
                             chosen_device(options.machine).str(), pool_hooks(lines));
   if (!pool.run({run})) {
-    fmt::print("stopped; the same command goes on from here\n");
+    fmt::print("stopped; run the same command again to resume\n");
     return interrupted;
   }
   const auto test = experiments::record_of(run.directory(), warn)["test"];
@@ -142,22 +142,22 @@ int check(const Options& options) {
   const std::vector<double> published = model["test_accuracy"];
   const double before = 100 * record["test"]["accuracy"].get<double>();
   fmt::print("{}: {:.2f} % now, {:.2f} % as published; {}\n", options.run, accuracy, before,
-             test["predictions"] == record["test"]["predictions"] ? "every prediction has the same bits"
-                                                                  : "predictions differ in their bits");
+             test["predictions"] == record["test"]["predictions"] ? "the predictions are bit-identical"
+                                                                  : "the predictions are not bit-identical");
   const auto interval = experiments::prediction_interval(published);
   if (!interval) {
-    fmt::print("the results hold one seed, so there is no spread to compare with\n");
+    fmt::print("the results have only one seed, so there is no interval to compare with\n");
     return 0;
   }
   const bool within = accuracy >= interval->first && accuracy <= interval->second;
-  fmt::print("{} the interval in which a further run lies 19 times of 20, {:.2f} to {:.2f} %, by {} published seeds\n",
-             within ? "within" : "outside", interval->first, interval->second, published.size());
+  fmt::print("{} the 95 % prediction interval of {:.2f} to {:.2f} % from {} published seeds\n",
+             within ? "inside" : "outside", interval->first, interval->second, published.size());
   return within ? 0 : 1;
 }
 
 // ---- the command
 
-// What was asked for, as far as it makes a difference to what comes out.
+// The command with the options that affect the results.
 std::string command_of(const std::string& experiment, const Options& options) {
   std::string text = "hkt reproduce " + experiment + " --budget " + options.budget;
   if (!options.only.empty()) text += fmt::format(" --only {}", fmt::join(options.only, " "));
@@ -169,24 +169,25 @@ void check_options(const Options& options) {
   for (const auto& [name, results] : {std::pair("--check", options.check), std::pair("--times", options.times)}) {
     if (results.empty()) continue;
     if (!options.experiment.empty() || !options.changes.empty() || !options.only.empty() || options.print_json) {
-      throw std::invalid_argument(std::string(name) +
-                                  " goes by the results; it takes no experiment, --set, --only or --json.");
+      throw std::invalid_argument(
+          std::string(name) + " uses the experiment of the results; it takes no experiment, --set, --only or --json.");
     }
   }
   if (!options.check.empty() && !options.times.empty())
-    throw std::invalid_argument("--check and --times exclude each other.");
-  if (!options.run.empty() && options.check.empty()) throw std::invalid_argument("--run belongs to --check.");
+    throw std::invalid_argument("--check and --times cannot be combined.");
+  if (!options.run.empty() && options.check.empty()) throw std::invalid_argument("--run needs --check.");
   if (!options.check.empty() || !options.times.empty()) return;
-  if (options.experiment.empty()) throw std::invalid_argument("which experiment? See hkt reproduce --help.");
+  if (options.experiment.empty())
+    throw std::invalid_argument("the experiment is missing; hkt reproduce --help lists them.");
   if (options.budget != "quick" && options.budget != "full") {
     throw std::invalid_argument("--budget is \"" + options.budget + "\"; it must be quick or full.");
   }
   if (options.experiment == "all" && !options.only.empty()) {
-    throw std::invalid_argument("--only is for one experiment, not for all of them.");
+    throw std::invalid_argument("--only needs a single experiment, not all.");
   }
 }
 
-// All of them before the first is run: what is wrong is said at once.
+// All protocols are made before the first is run, so that errors appear at once.
 std::vector<experiments::Protocol> protocols_of(const Options& options, experiments::Budget budget) {
   std::vector<std::string> names = {options.experiment};
   if (options.experiment == "all") {
@@ -218,7 +219,7 @@ int run(const Options& options) {
     const auto results = run_experiment(protocol, folder, options.budget, command_of(protocol.experiment, options),
                                         options.jobs, options.machine);
     if (!results) {
-      fmt::print("stopped; the same command goes on from here\n");
+      fmt::print("stopped; run the same command again to resume\n");
       return interrupted;
     }
     if (!options.print_json) {
@@ -244,25 +245,25 @@ void add_reproduce(CLI::App& program, Action& action) {
   const auto options = std::make_shared<Options>();
   auto& command =
       *program.add_subcommand("reproduce", "Train the models of an experiment side by side and compare them");
-  command.add_option("experiment", options->experiment, "one of those below, or all");
+  command.add_option("experiment", options->experiment, "one of the experiments below, or all");
   command
       .add_option("--budget", options->budget,
-                  "quick: few epochs, one seed, and of the paper's tables only its models; full: everything")
+                  "quick: few epochs, one seed, only the paper's models; full: all seeds and baselines")
       ->capture_default_str();
   command.add_option("--set", options->changes, "change a key of every model's config: section.key=value")
       ->allow_extra_args(true);
   command.add_option("--only", options->only, "train only these of the experiment's models")->allow_extra_args(true);
   command.add_option("--out", options->out, "the folder for all runs")->capture_default_str();
-  command.add_option("--jobs", options->jobs, "runs at a time (default: one for each core, four on a GPU)")
+  command.add_option("--jobs", options->jobs, "runs in parallel (default: one per core, four on a GPU)")
       ->check(CLI::Range(1, 1024));
-  command.add_option("--check", options->check, "results to check: train one of their runs again and compare");
-  command.add_option("--run", options->run, "which one");
+  command.add_option("--check", options->check, "a results file: train one of its runs again and compare");
+  command.add_option("--run", options->run, "the run that --check trains again");
   command.add_option("--times", options->times,
-                     "results whose step times are to be taken on this machine and written into them");
+                     "a results file: measure its step times on this machine and write them into it");
   command.add_flag("--json", options->print_json, "print JSON");
   add_machine_options(command, options->machine);
   command.footer(list_of_experiments() +
-                 "\nRuns that are finished are not repeated; those that were stopped go on.\n\n"
+                 "\nFinished runs are not repeated; stopped ones are resumed.\n\n"
                  "Examples:\n  hkt reproduce listops --budget quick\n"
                  "  hkt reproduce --check results/listops-full.json --run hkt-seed0");
   command.callback([options, &action] { action = [options] { return run(*options); }; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt theory sweep-width: how Gaussian the scores of HKT are, by its width.
+// hkt theory sweep-width: how close HKT's scores are to Gaussian, for widths from 32 to 512.
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -61,7 +61,7 @@ int run(const Options& options) {
   const auto results =
       run_experiment(protocol, folder, "full", "hkt theory sweep-width", options.jobs, options.machine);
   if (!results) {
-    fmt::print("stopped; the same command goes on from here\n");
+    fmt::print("stopped; run the same command again to resume\n");
     return interrupted;
   }
   fmt::print(
@@ -83,18 +83,17 @@ int run(const Options& options) {
 
 void add_sweep_width(CLI::App& theory, Action& action) {
   const auto options = std::make_shared<Options>();
-  auto& command =
-      *theory.add_subcommand("sweep-width", "Train HKT with d = 32 to 512 on ListOps: how Gaussian are scores?");
-  command.add_option("--epochs", options->epochs, "how long each is trained (default: 30)")
-      ->check(CLI::Range(1, 100000));
+  auto& command = *theory.add_subcommand(
+      "sweep-width", "Train HKT of widths 32 to 512 on ListOps and measure how Gaussian its scores are");
+  command.add_option("--epochs", options->epochs, "epochs of each run (default: 30)")->check(CLI::Range(1, 100000));
   command.add_option("--set", options->changes, "change a key of every model's config: section.key=value")
       ->allow_extra_args(true);
   command.add_option("--out", options->out, "the folder for all runs")->capture_default_str();
-  command.add_option("--jobs", options->jobs, "runs at a time (default: one for each core, four on a GPU)")
+  command.add_option("--jobs", options->jobs, "runs in parallel (default: one per core, four on a GPU)")
       ->check(CLI::Range(1, 1024));
   add_machine_options(command, options->machine);
   command.footer(
-      "The same runs as hkt reproduce listops-width --budget full. Runs that are finished are not repeated.\n\n"
+      "The same runs as hkt reproduce listops-width --budget full. Finished runs are not repeated.\n\n"
       "Example:\n  hkt theory sweep-width --epochs 8");
   command.callback([options, &action] { action = [options] { return run(*options); }; });
 }

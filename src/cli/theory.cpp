@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt theory: the paper's claims, examined on a trained model (or a fresh one) and real inputs.
+// hkt theory: examines the paper's claims on a trained or newly initialised model and real inputs.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -35,7 +35,7 @@ struct Options {
 };
 
 void print_summary(const nlohmann::ordered_json& result) {
-  fmt::print("{}{}, {} sequences of {} to {} tokens\n", result["model"]["random"] ? "fresh weights of " : "",
+  fmt::print("{}{}, {} sequences of {} to {} tokens\n", result["model"]["random"] ? "random weights, config of " : "",
              printable(result["model"]["run"].get<std::string>()), result["data"]["sequences"].get<int>(),
              result["data"]["shortest"].get<int>(), result["data"]["longest"].get<int>());
   for (const auto& claim : result["claims"]) {
@@ -49,7 +49,7 @@ nlohmann::ordered_json examine(const std::string& folder, const Options& options
   const auto& config = loaded.config();
   const auto sequences =
       data::longest_sequences(split_of(loaded.dataset, options.split), config.model.max_length, options.sequences);
-  if (sequences.empty()) throw std::invalid_argument("the " + options.split + " split has no sequence to look at.");
+  if (sequences.empty()) throw std::invalid_argument("the " + options.split + " split has no sequences.");
   auto model = loaded.trained.model;
   if (options.random) {
     torch::manual_seed(static_cast<std::uint64_t>(options.seed));
@@ -89,9 +89,9 @@ nlohmann::ordered_json examine(const std::string& folder, const Options& options
 }
 
 int run(const Options& options) {
-  if (options.folders.empty()) throw std::invalid_argument("folder is required: a run directory.");
+  if (options.folders.empty()) throw std::invalid_argument("folder is required; it must be a run directory.");
   if (options.threads) at::set_num_threads(*options.threads);
-  for (const auto& folder : options.folders) train::open_run(folder);  // what is not there is said before hours of work
+  for (const auto& folder : options.folders) train::open_run(folder);  // fails before hours of work
   auto all = nlohmann::ordered_json::array();
   for (const auto& folder : options.folders) {
     all.push_back(examine(folder, options));
@@ -107,16 +107,16 @@ void add_theory(CLI::App& program, Action& action) {
   const auto options = std::make_shared<Options>();
   auto& command = *program.add_subcommand("theory", "Examine the paper's claims on a trained model");
   command.add_option("folder", options->folders, "run directories");
-  command.add_option("--split,--data", options->split, "train, validation or test: where inputs come from")
+  command.add_option("--split,--data", options->split, "the split the inputs come from: train, validation or test")
       ->capture_default_str();
-  command.add_option("--sequences", options->sequences, "how many of its longest sequences are looked at")
+  command.add_option("--sequences", options->sequences, "number of sequences, the longest of the split")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000));
-  command.add_flag("--random", options->random, "fresh weights of the run's config; nothing is written");
-  command.add_option("--seed", options->seed, "of fresh weights and of the rows that are tested")
+  command.add_flag("--random", options->random, "use random weights instead of the trained ones; writes no file");
+  command.add_option("--seed", options->seed, "random seed of --random and of the tested rows")
       ->check(CLI::NonNegativeNumber);
   command.add_flag("--json", options->json, "print JSON");
-  command.add_option("--threads", options->threads, "threads of the CPU (default: the cores)")
+  command.add_option("--threads", options->threads, "number of CPU threads (default: one per core)")
       ->check(CLI::Range(1, 1024));
   command.footer("Writes theory.json into each run directory.\n\nExample:\n  hkt theory runs/hkt");
   command.callback([options, &command, &action] {

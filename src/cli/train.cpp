@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt train: a preset or a config in, a run directory out.
+// hkt train: from a preset or a config to a run directory.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the theory lab looks at after each epoch: enough for 256 rows of level 2, and little beside an epoch.
+// Inputs of the per-epoch theory metrics: enough for 256 rows of level 2, at little cost next to an epoch.
 constexpr std::int64_t probed_sequences = 4, longest_probe = 256;
 
 struct Options {
@@ -56,7 +56,7 @@ Prepared prepare(const train::ConfigDraft& draft) {
 
 void describe(const Prepared& prepared) {
   const auto& data = prepared.dataset;
-  fmt::print("{} sequences to learn from, {} for validation, {} classes\n", data.train.size(), data.validation.size(),
+  fmt::print("{} training sequences, {} validation sequences, {} classes\n", data.train.size(), data.validation.size(),
              data.labels.size());
   const auto longest = prepared.identity.config.model.max_length;
   for (const auto& [name, split] : {std::pair("training", &data.train), std::pair("validation", &data.validation)}) {
@@ -86,18 +86,18 @@ train::Hooks hooks_for(Progress& progress) {
   return hooks;
 }
 
-// A run that is resumed goes on where it began, unless another device is asked for.
+// A resumed run stays on its device unless another is requested.
 at::Device device_of(const Options& options, const TrainConfig& config) {
   if (options.machine.device == "auto" && config.device == DeviceKind::cpu) return at::kCPU;
   if (options.machine.device == "auto" && config.device == DeviceKind::cuda) {
     if (const auto trouble = why_no_cuda()) {
       throw std::invalid_argument("the run's train.device is \"cuda\", but " + *trouble +
-                                  "; --device cpu goes on without a GPU.");
+                                  "; use --device cpu to train without a GPU.");
     }
   }
   const auto device = chosen_device(options.machine);
   if (config.device != DeviceKind::automatic && device.is_cuda() != (config.device == DeviceKind::cuda)) {
-    warn("the run began on another kind of device, so its bits will not be those of an uninterrupted run.");
+    warn("the run began on another kind of device, so it will not be bit-identical to an uninterrupted run.");
   }
   return device;
 }
@@ -119,8 +119,8 @@ int run(const Options& options, const train::RunDirectory& directory, const Prep
     outcome = trainer.run();
   }
   if (!outcome.finished) {
-    fmt::print("stopped after step {}; go on with `hkt train --resume {}`\n", outcome.step, directory.folder.string());
-    std::fflush(stdout);  // while a reader that is gone ends nothing
+    fmt::print("stopped after step {}; resume with `hkt train --resume {}`\n", outcome.step, directory.folder.string());
+    std::fflush(stdout);  // while SIGPIPE is still ignored
     return interrupted;
   }
   if (!options.quiet) {
@@ -131,13 +131,13 @@ int run(const Options& options, const train::RunDirectory& directory, const Prep
 }
 
 int begin(const Options& options) {
-  if (options.preset.empty()) throw std::invalid_argument("name a preset or a config file, or --resume DIR.");
-  if (options.out.empty()) throw std::invalid_argument("--out DIR is missing: the folder for the run's files.");
+  if (options.preset.empty()) throw std::invalid_argument("a preset, a config file or --resume DIR is required.");
+  if (options.out.empty()) throw std::invalid_argument("--out DIR is required: the folder for the run's files.");
   auto changes = options.changes;
   if (options.seed) changes.push_back("train.seed=" + std::to_string(*options.seed));
   if (options.machine.threads) changes.push_back("train.threads=" + std::to_string(*options.machine.threads));
   auto draft = train::ConfigDraft(options.preset).with(changes);
-  // Written down, because a resumed run must have the same; a wrong device is said before anything is done.
+  // Written into the config, because a resumed run must use the same; a wrong device fails here, before any work.
   const auto& asked = draft.config().train;
   std::vector<std::string> settled;
   if (asked.threads == 0) settled.push_back("train.threads=" + std::to_string(at::get_num_threads()));
@@ -155,7 +155,7 @@ int begin(const Options& options) {
   try {
     return run(options, directory, prepared);
   } catch (...) {
-    // Where not even the first state could be written there is no run to go on with.
+    // Not even the first state could be written, so there is nothing to resume.
     if (!std::filesystem::exists(directory.state())) train::remove_run(directory);
     throw;
   }
@@ -163,13 +163,12 @@ int begin(const Options& options) {
 
 int resume(const Options& options) {
   if (!options.preset.empty() || !options.out.empty() || !options.changes.empty() || options.seed) {
-    throw std::invalid_argument(
-        "--resume goes on with the config of that run; it takes no preset, --out, --set or --seed.");
+    throw std::invalid_argument("--resume uses the config of that run; it takes no preset, --out, --set or --seed.");
   }
   const auto directory = train::open_run(options.resume);
   if (fs::exists(directory.model()) && !fs::exists(directory.state()) && !fs::exists(directory.previous_state())) {
     throw std::invalid_argument(options.resume +
-                                " holds a model without the state of its training, so that it cannot go on.");
+                                " contains a model without its training state, so training cannot be resumed.");
   }
   const train::RunLock lock(directory);
   return run(options, directory, prepare(train::ConfigDraft(directory.config().string())));
@@ -184,7 +183,7 @@ void add_train(CLI::App& program, Action& action) {
   command.add_option("--set", options->changes, "change a key of the config: section.key=value")
       ->allow_extra_args(true);
   command.add_option("--out", options->out, "the folder for the run's files");
-  command.add_option("--resume", options->resume, "go on with the run in this folder");
+  command.add_option("--resume", options->resume, "resume the run in this folder");
   command.add_option("--seed", options->seed, "the same as --set train.seed=N");
   command.add_flag("--quiet", options->quiet, "no progress and no summary");
   add_machine_options(command, options->machine);

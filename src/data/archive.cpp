@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading archives by libarchive, and folders like them.
+// Reading archives with libarchive, and folders in the same way.
 #include "data/archive.h"
 
 #include <archive.h>
@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int deepest_folder = 4;  // so that a wrong folder, such as "/", does not take hours
+constexpr int deepest_folder = 4;  // so that a wrong folder, such as "/", is not searched for hours
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& why) {
   throw std::invalid_argument(path.string() + " " + why + ".");
@@ -43,7 +43,7 @@ class Archive {
 
   Archive(fs::path path, Form form, const Limits& limits)
       : path_(std::move(path)), limits_(limits), archive_(archive_read_new(), archive_read_free) {
-    if (!fs::is_regular_file(path_)) refuse(path_, "is not a file that can be read");
+    if (!fs::is_regular_file(path_)) refuse(path_, "is not a readable file");
     auto* archive = archive_.get();
     archive_read_support_filter_gzip(archive);
     archive_read_support_filter_bzip2(archive);
@@ -71,7 +71,7 @@ class Archive {
 
   std::string name() const {
     const char* name = archive_entry_pathname(entry_);
-    if (name == nullptr) name = archive_entry_pathname_utf8(entry_);  // one that this locale cannot say
+    if (name == nullptr) name = archive_entry_pathname_utf8(entry_);  // not representable in this locale
     if (name == nullptr) refuse(path_, "has an entry whose name cannot be read");
     return name;
   }
@@ -87,7 +87,7 @@ class Archive {
     const bool out =
         leads_out(place) || has_parent_step(place) || (hard != nullptr && leads_out(hard)) ||
         (symbolic != nullptr && (fs::path(symbolic).is_absolute() || leads_out(place.parent_path() / symbolic)));
-    if (out) refuse(path_, "is not to be trusted: its entry " + quote(name()) + " leads out of the folder it is for");
+    if (out) refuse(path_, "is unsafe: its entry " + quote(name()) + " points outside the folder it is unpacked into");
   }
 
   std::string content() {
@@ -114,7 +114,7 @@ class Archive {
   std::int64_t bytes_read() const { return archive_filter_bytes(archive_.get(), -1); }
 
  private:
-  // All that was unpacked: of a .tar files that are not wanted, too; a .zip packs each file by itself.
+  // Counts everything that was unpacked: in a .tar also unwanted files; a .zip compresses each file by itself.
   void check_unpacked() const {
     check_total(path_, std::max(given_, static_cast<std::size_t>(archive_filter_bytes(archive_.get(), 0))), limits_);
   }
@@ -132,13 +132,13 @@ class Archive {
   std::size_t given_ = 0;  // bytes of files that were wanted
 };
 
-// libarchive unpacks gzip without a look at its checksum, so that damage could pass for data; zlib looks.
+// libarchive does not check the checksum of gzip, so damage could pass for data; zlib does.
 void check_gzip(const fs::path& path, const Limits& limits) {
-  if (!fs::is_regular_file(path)) refuse(path, "is not a file that can be read");
+  if (!fs::is_regular_file(path)) refuse(path, "is not a readable file");
   constexpr unsigned piece = 1 << 18;
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
-  if (file == nullptr) refuse(path, "is not a file that can be read");
-  if (gzdirect(file.get()) != 0) return;  // something other than gzip
+  if (file == nullptr) refuse(path, "is not a readable file");
+  if (gzdirect(file.get()) != 0) return;  // not gzip
   std::vector<char> bytes(piece);
   std::size_t total = 0;
   for (int count = 0; (count = gzread(file.get(), bytes.data(), piece)) > 0;) {
@@ -206,12 +206,12 @@ std::string size_and_time(const fs::path& path) {
 
 void read_files(const fs::path& source, const Wanted& wanted, const TakeFile& take, const Notify& notify,
                 const Limits& limits) {
-  if (!fs::exists(source)) refuse(source, "is not there; it must be a folder or an archive");
+  if (!fs::exists(source)) refuse(source, "does not exist; it must be a folder or an archive");
   (fs::is_directory(source) ? read_folder : read_archive)(source, wanted, take, notify, limits);
 }
 
 std::string fingerprint_of_files(const fs::path& source, const Wanted& wanted) {
-  if (!fs::exists(source)) refuse(source, "is not there; it must be a folder or an archive");
+  if (!fs::exists(source)) refuse(source, "does not exist; it must be a folder or an archive");
   std::string all = fs::canonical(source).string() + "\n";
   if (!fs::is_directory(source)) return md5(all + size_and_time(source));
   for (const auto& name : wanted_names(source, wanted)) all += name + " " + size_and_time(source / name);

@@ -27,8 +27,8 @@ constexpr std::array<const char*, 5> train_files = {"data_batch_1.bin", "data_ba
 
 Sequences read_batch(const fs::path& source, const std::string& name, const std::string& bytes) {
   if (bytes.empty() || bytes.size() % record != 0) {
-    refuse(source,
-           name + " has " + std::to_string(bytes.size()) + " bytes, which is no multiple of " + std::to_string(record));
+    refuse(source, name + " has " + std::to_string(bytes.size()) + " bytes, which is not a multiple of " +
+                       std::to_string(record));
   }
   Sequences sequences;
   std::array<std::uint8_t, pixels> image = {};

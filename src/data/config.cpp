@@ -8,8 +8,8 @@
 namespace hkt {
 namespace {
 
-constexpr std::int64_t largest = std::int64_t{1} << 30;  // of what only memory limits
-constexpr std::int64_t most_samples = 10'000'000;        // that are generated
+constexpr std::int64_t largest = std::int64_t{1} << 30;  // for values that only memory limits
+constexpr std::int64_t most_samples = 10'000'000;        // to generate
 
 const std::vector<std::pair<std::string, Task>>& task_names() {
   static const std::vector<std::pair<std::string, Task>> names = {
@@ -86,7 +86,7 @@ std::string data::task_name(Task task) {
   for (const auto& [name, known] : task_names()) {
     if (known == task) return name;
   }
-  throw std::invalid_argument("data.task is none of those that there are.");
+  throw std::invalid_argument("data.task is not a known task.");
 }
 
 }  // namespace hkt

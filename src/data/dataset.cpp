@@ -16,7 +16,7 @@
 namespace hkt::data {
 namespace {
 
-// Of each label the last ones go to validation, and at least one stays.
+// How many of a label's examples, its last ones, go to validation; at least one stays.
 std::int64_t held_back(std::int64_t count, double share) {
   if (share <= 0 || count < 2) return 0;
   return std::clamp(std::llround(share * static_cast<double>(count)), 1LL, static_cast<long long>(count - 1));
@@ -33,7 +33,7 @@ void carve_validation(const Packed& packed, double share, Dataset& dataset) {
   dataset.validation = Split(packed.train, std::move(validation));
 }
 
-// By content, so that it does not matter where or when the data was packed.
+// Of the content, so it does not depend on where or when the data was packed.
 std::string fingerprint_of(const Packed& packed) {
   auto sum = crc32_z(0, nullptr, 0);
   const auto add = [&](std::span<const std::byte> bytes) {
@@ -94,7 +94,7 @@ std::vector<std::uint8_t> encode(Task task, std::string_view text) {
   if (task == Task::scifar) throw std::invalid_argument("the task scifar takes images; a text cannot be one.");
   if (text.empty()) throw std::invalid_argument("the text is empty; it must have at least one byte.");
   if (text.find('\0') != std::string_view::npos) {
-    throw std::invalid_argument("the text has a byte 0, with which sequences are padded; it may have any other.");
+    throw std::invalid_argument("the text contains the byte 0, which is reserved for padding.");
   }
   return {text.begin(), text.end()};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Downloads by libcurl: attempt after attempt, each going on where the last one ended.
+// Downloads with libcurl: each attempt resumes where the last one ended.
 #include "data/download.h"
 
 #include <curl/curl.h>
@@ -36,7 +36,7 @@ fs::path beside(const fs::path& path, const char* ending) {
 
 std::string last_error() { return std::generic_category().message(errno); }
 
-// A file that is open while this lives.
+// A file descriptor that is closed in the destructor.
 class OpenFile {
  public:
   explicit OpenFile(fs::path path) : path_(std::move(path)), file_(open_regular(path_, O_RDWR | O_CREAT)) {}
@@ -72,7 +72,7 @@ class OpenFile {
   int file_;
 };
 
-// One request for what is missing of the file.
+// One request for the missing rest of the file.
 class Attempt {
  public:
   Attempt(const Download& download, OpenFile& file, const Notify& notify)
@@ -117,9 +117,9 @@ class Attempt {
     return status;
   }
   bool complete() const { return code_ == CURLE_OK && (status() == ok || status() == partial) && !misplaced_; }
-  // The server gave another piece than the one that was asked for.
+  // The server sent another range than the one requested.
   bool misplaced() const { return misplaced_; }
-  // The server gave more than the file can have.
+  // The server sent more than most_bytes.
   bool endless() const { return endless_; }
   // Trying again cannot help.
   bool hopeless() const {
@@ -133,7 +133,7 @@ class Attempt {
     return std::find(hopeless.begin(), hopeless.end(), code_) != hopeless.end();
   }
   std::string why() const {
-    if (endless_) return "the server sends more than the " + std::to_string(most_) + " bytes that it may have";
+    if (endless_) return "the server sends more than the allowed " + std::to_string(most_) + " bytes";
     if (code_ == CURLE_OK) return "the server answered " + std::to_string(status());
     return message_[0] != 0 ? message_.data() : curl_easy_strerror(code_);
   }
@@ -189,7 +189,7 @@ class Attempt {
       begun_ = true;
       misplaced_ = status() == partial && piece_begin_ != begin_;
       if (misplaced_) return false;
-      if (status() == ok) {  // the whole file, though a part was asked for
+      if (status() == ok) {  // the server ignored the range and sends the whole file
         begin_ = 0;
         file_.empty();
       }
@@ -221,11 +221,11 @@ class Attempt {
 
 [[noreturn]] void give_up(const Download& download, const Attempt& attempt, std::int64_t have) {
   std::string sentence = download.url + " could not be downloaded: " + attempt.why();
-  if (have > 0) sentence += "; what has come is kept, and the next call goes on from there";
+  if (have > 0) sentence += "; the part received so far is kept, and the next attempt resumes there";
   throw std::runtime_error(sentence + ".");
 }
 
-// Requests until the file is complete, as far as the server tells; true if all of it came in one piece.
+// Sends requests until the server says that the file is complete; true if it arrived in one piece.
 bool get_all(const Download& download, OpenFile& file, const Notify& notify) {
   bool one_piece = file.size() == 0;
   std::int64_t most = file.size();
@@ -242,7 +242,7 @@ bool get_all(const Download& download, OpenFile& file, const Notify& notify) {
     if (attempt.status() == beyond_the_end || attempt.misplaced() || attempt.endless()) file.empty();
     if (attempt.hopeless()) give_up(download, attempt, file.size());
     one_piece = file.size() == 0;
-    // What came must be new, and worth the time that it took.
+    // Only new bytes that arrived fast enough reset the count of failures.
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin + download.first_wait;
     const auto gained = static_cast<double>(file.size() - size_before);
     if (file.size() > most && gained >= static_cast<double>(download.slowest) * passed.count()) {
@@ -259,7 +259,7 @@ bool get_all(const Download& download, OpenFile& file, const Notify& notify) {
 }  // namespace
 
 void download(const Download& download, const Notify& notify) {
-  // A file of its own: the part is renamed, and who waited for its lock would then write to the target.
+  // A separate lock file: the .part file is renamed, and a process waiting for its lock would then write to the target.
   OpenFile lock(beside(download.target, ".lock"));
   if (!lock.lock()) {
     throw std::runtime_error("another process is downloading " + download.target.string() + "; wait for it to end.");
@@ -271,16 +271,16 @@ void download(const Download& download, const Notify& notify) {
     const auto sum = md5_of_file(part);
     if (sum == download.md5) break;
     file.empty();
-    if (again && !one_piece) continue;  // the pieces may be of two versions of the file
+    if (again && !one_piece) continue;  // the pieces may come from two versions of the file
     fs::remove(part);
-    throw std::runtime_error(download.url + " gave a file whose MD5 is " + sum + " and should be " + download.md5 +
-                             "; it is damaged or another one, and was removed.");
+    throw std::runtime_error(download.url + " has the MD5 " + sum + " and should have " + download.md5 +
+                             "; the downloaded file was removed.");
   }
   file.flush();
   std::error_code error;
   fs::rename(part, download.target, error);
   if (error) {
-    throw std::runtime_error(download.target.string() + " could not be put in its place: " + error.message() + ".");
+    throw std::runtime_error(download.target.string() + " could not be renamed into place: " + error.message() + ".");
   }
 }
 

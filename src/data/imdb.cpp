@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading IMDB's reviews: one file for each, its folder says the label.
+// Reading IMDB's reviews: one file each, in a folder named after its label.
 #include "data/imdb.h"
 
 #include <map>
@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The last three parts of a name: train or test, neg or pos, and the file; the first is empty if they are not these.
+// The last three parts of a path: train or test, neg or pos, and the file; all empty if it is anything else.
 struct Place {
   std::string split, label, file;
 };
@@ -45,7 +45,7 @@ Prepared read(const fs::path& source, const Notify& notify) {
   const auto take = [&](const std::string& name, std::string bytes) {
     const auto place = place_of(name);
     if (bytes.empty()) refuse(source, quote(name) + " is empty");
-    if (bytes.find('\0') != std::string::npos) refuse(source, quote(name) + " has a byte 0, and is no text");
+    if (bytes.find('\0') != std::string::npos) refuse(source, quote(name) + " contains the byte 0 and is not text");
     const bool fresh = reviews[place.split + "/" + place.label].emplace(place.file, std::move(bytes)).second;
     if (!fresh) refuse(source, "it has " + quote(place.split + "/" + place.label + "/" + place.file) + " twice");
   };

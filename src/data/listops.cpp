@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drawing ListOps expressions. No distribution of the standard library is used: those differ between machines.
+// Generating ListOps expressions. Standard distributions are not used, because their results differ between libraries.
 #include "data/listops.h"
 
 #include <algorithm>
@@ -11,18 +11,19 @@
 #include "data/config_json.h"
 #include "data/listops_expression.h"
 #include "files/json_fields.h"
+#include "files/quote.h"
 
 namespace hkt::data {
 namespace listops {
 namespace {
 
-constexpr int generator_version = 1;  // to be raised when the same seed comes to give other data
+constexpr int generator_version = 1;  // raise when the same seed gives other data
 constexpr std::int64_t shortest = 4;  // [OP d d ]
 constexpr std::int64_t most_tokens = 1'000'000;
 
 enum Stream : std::uint64_t { train_stream, validation_stream, test_stream };
 
-// The finisher of SplitMix64 (Steele, Lea & Flood): neighbouring seeds become unlike ones.
+// The finalizer of SplitMix64 (Steele, Lea & Flood), which decorrelates neighbouring seeds.
 std::uint64_t mix(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -34,7 +35,7 @@ class Random {
  public:
   Random(std::int64_t seed, Stream stream) : engine_(mix(mix(static_cast<std::uint64_t>(seed)) + stream)) {}
 
-  // 0 to bound - 1, each as likely as the others: what lies beyond the last multiple of the bound is drawn again.
+  // Uniform from 0 to bound - 1: values beyond the last multiple of the bound are rejected.
   std::uint64_t below(std::uint64_t bound) {
     const std::uint64_t beyond = UINT64_MAX - UINT64_MAX % bound;
     for (;;) {
@@ -51,7 +52,7 @@ class Expressions {
  public:
   Expressions(const DataConfig& limits, Stream stream) : limits_(limits), random_(limits.seed, stream) {}
 
-  // Whether the next one is within the limits. One that cannot be any more is given up at once.
+  // Draws the next expression; false if it is outside the limits. Stops as soon as it must become too long.
   bool draw() {
     tokens_.clear();
     missing_.clear();
@@ -100,11 +101,11 @@ class Expressions {
   const DataConfig& limits_;
   Random random_;
   std::vector<std::uint8_t> tokens_;
-  std::vector<std::int64_t> missing_;  // for each open operator, the arguments that are still to come
-  std::int64_t due_ = 0;               // how many tokens must follow at least
+  std::vector<std::int64_t> missing_;  // arguments still missing, for each open operator
+  std::int64_t due_ = 0;               // tokens that must follow at least
 };
 
-// FNV-1a. Two expressions of one hash count as the same: a new one is then lost, and nothing else.
+// FNV-1a. Two expressions with the same hash count as equal; a collision merely drops a new expression.
 std::uint64_t hash(const std::vector<std::uint8_t>& tokens) {
   std::uint64_t value = 0xcbf29ce484222325;
   for (const auto token : tokens) value = (value ^ token) * 0x100000001b3;
@@ -154,13 +155,13 @@ class Generator {
   }
 
  private:
-  // Limits can be such that almost nothing fits, or that all there is has been found; then this would never end.
+  // Ends the search when the limits allow almost no expressions, or all of them have been found.
   void count(std::int64_t tokens) {
     constexpr std::int64_t start = 100'000'000, for_each = 100'000;
     spent_ += tokens;
     if (spent_ > start + for_each * found()) {
       refuse("after " + std::to_string(found()) + " of " + std::to_string(total_) +
-             " samples hardly any new expression has min_tokens " + std::to_string(config_.min_tokens) +
+             " samples almost no new expressions were found with min_tokens " + std::to_string(config_.min_tokens) +
              " to max_tokens " + std::to_string(config_.max_tokens) + "; widen the limits or ask for fewer");
     }
   }
@@ -211,8 +212,9 @@ DataConfig listops_preset(const std::string& name) {
   DataConfig config;
   if (name == "paper") return config;
   if (name != "lra") {
-    throw std::invalid_argument("the listops preset \"" + name + "\" is not known; the nearest known one is \"" +
-                                fields::nearest(name, listops_presets()) + "\".");
+    throw std::invalid_argument("unknown listops preset " + quote(name) + "; it must be one of " +
+                                fields::quoted_list(listops_presets()) + " (nearest: \"" +
+                                fields::nearest(name, listops_presets()) + "\").");
   }
   config.train_samples = 96000;
   config.validation_samples = 2000;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ListOps expressions, read and evaluated from left to right.
+// Parsing and evaluating ListOps expressions, from left to right.
 #include "data/listops_expression.h"
 
 #include <algorithm>
@@ -14,17 +14,15 @@ namespace {
 constexpr std::array<std::string_view, vocab> words = {"",  "0", "1", "2",    "3",    "4",    "5",   "6",
                                                        "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]"};
 
-[[noreturn]] void refuse(const std::string& why) {
-  throw std::invalid_argument("this is no ListOps expression: " + why);
-}
+[[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument("not a ListOps expression: " + why); }
 
-// An operator whose bracket is still to come, with how often each digit is among its arguments so far.
+// An operator that is not closed yet, with a count of each digit among its arguments so far.
 struct Open {
   std::uint8_t operation;
   std::array<std::int64_t, digits> counts = {};
 };
 
-// The digit at this place of the sorted arguments.
+// The digit at this position of the sorted arguments.
 int at_place(const std::array<std::int64_t, digits>& counts, std::int64_t place) {
   int digit = 0;
   while (place >= counts[digit]) place -= counts[digit++];
@@ -53,7 +51,7 @@ int value_of(const Open& open) {
 class Evaluator {
  public:
   void take(std::uint8_t token) {
-    if (done_) refuse("something follows its end.");
+    if (done_) refuse("tokens follow after its end.");
     if (token >= minimum && token < close) {
       open_.push_back({token});
     } else if (token == close) {
@@ -89,7 +87,7 @@ class Evaluator {
   bool done_ = false;
 };
 
-// The next word of the text, which loses it; empty at its end.
+// Removes the next word from the text and returns it; empty at the end.
 std::string_view next_word(std::string_view& text) {
   constexpr std::string_view blanks = " \t\r\n";
   text.remove_prefix(std::min(text.find_first_not_of(blanks), text.size()));
@@ -111,7 +109,7 @@ std::vector<std::uint8_t> parse(std::string_view text) {
     }
     const auto found = std::find(words.begin() + digit_zero, words.end(), word);
     if (found == words.end()) {
-      refuse("it has " + quote(word) + "; known are the digits 0 to 9, [MIN, [MAX, [MED, [SM, ] and parentheses.");
+      refuse("it has " + quote(word) + "; allowed are the digits 0 to 9, [MIN, [MAX, [MED, [SM, ] and parentheses.");
     }
     tokens.push_back(static_cast<std::uint8_t>(found - words.begin()));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading, judging and writing ListOps files.
+// Reading, checking and writing ListOps files.
 #include "data/listops_file.h"
 
 #include <algorithm>
@@ -48,7 +48,7 @@ Agreement compare_labels(const std::filesystem::path& path) {
       if (label == value) ++result.agreeing;
       if (label != value && result.first_other.empty()) {
         result.first_other = at_line(path.string(), number) + " has the label " + std::to_string(label) +
-                             ", and its expression the value " + std::to_string(value) + ".";
+                             ", but its expression has the value " + std::to_string(value) + ".";
       }
     } catch (const std::invalid_argument& error) {
       throw std::invalid_argument(at_line(path.string(), number) + ": " + error.what());

@@ -34,7 +34,7 @@ class Md5 {
 
  private:
   static void check(int done) {
-    if (done != 1) throw std::runtime_error("libcrypto could not compute an MD5; it may be set to do without.");
+    if (done != 1) throw std::runtime_error("libcrypto could not compute an MD5; it may be disabled (FIPS mode).");
   }
 
   std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of official homes, and fetching from them.
+// The table of official downloads, and fetching them.
 #include "data/official.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* md5_digits = "0123456789abcdef";
 
-// In the form of the program md5sum, which can check the archive by it.
+// A file in the format of md5sum, which can check the archive with it.
 fs::path note_of(const Official& set) {
   auto path = archive_of(set);
   path += ".md5";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packing and unpacking: tensors like train.tokens, and in the metadata what they are.
+// Reading and writing packed files: arrays such as train.tokens, and metadata that describes them.
 #include "data/packed.h"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ void add_arrays(std::vector<safetensors::Array>& arrays, const std::string& name
   add_array(arrays, name + ".labels", sequences.labels);
 }
 
-// The file's content, asked for by name.
+// The file's content, by name.
 class Content {
  public:
   explicit Content(const fs::path& path) : path_(path), file_(safetensors::read(path)) {
@@ -66,7 +66,7 @@ class Content {
     try {
       return Json::parse(text(key)).get<T>();
     } catch (const Json::exception&) {
-      refuse(path_, "its metadata has another \"" + key + "\" than there can be");
+      refuse(path_, "its metadata has an invalid \"" + key + "\"");
     }
   }
 
@@ -100,18 +100,18 @@ class Content {
   safetensors::File file_;
 };
 
-// All that readers of a split rely on, so that they need not check again.
+// Everything that readers of a split rely on without further checks.
 void check_part(const fs::path& path, const PackedPart& part, std::int64_t classes, std::int64_t vocab) {
   const auto& offsets = part.offsets;
-  if (std::ssize(offsets) != part.size() + 1) refuse(path, "it has not one label for each sequence");
+  if (std::ssize(offsets) != part.size() + 1) refuse(path, "the numbers of labels and sequences differ");
   if (offsets.front() != 0 || offsets.back() != std::ssize(part.tokens)) {
-    refuse(path, "its sequences do not begin and end with its tokens");
+    refuse(path, "its offsets do not cover its tokens");
   }
   if (std::adjacent_find(offsets.begin(), offsets.end(), std::greater_equal<>()) != offsets.end()) {
     refuse(path, "a sequence is empty or ends before it begins");
   }
   for (const auto label : part.labels) {
-    if (label < 0 || label >= classes) refuse(path, "a label is none of its " + std::to_string(classes));
+    if (label < 0 || label >= classes) refuse(path, "a label is not one of its " + std::to_string(classes));
   }
   if (!part.tokens.empty() && *std::max_element(part.tokens.begin(), part.tokens.end()) >= vocab) {
     refuse(path, "a token is not below " + std::to_string(vocab));
@@ -152,7 +152,7 @@ std::optional<fs::path> data_folder_name() {
 
 fs::path data_folder() {
   auto folder = data_folder_name();
-  if (!folder) throw std::runtime_error("there is no folder for data: neither HKT_DATA nor HOME is set.");
+  if (!folder) throw std::runtime_error("no data folder: neither HKT_DATA nor HOME is set.");
   make_folder(*folder);
   return *folder;
 }
@@ -161,8 +161,8 @@ void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (!error && fs::is_directory(folder)) return;
-  throw std::runtime_error("the folder for data, " + folder.string() + ", cannot be made: " +
-                           (error ? error.message() : "it is a file") + "; set HKT_DATA to one that can be written.");
+  throw std::runtime_error("the data folder " + folder.string() + " cannot be created: " +
+                           (error ? error.message() : "it is a file") + "; set HKT_DATA to a writable folder.");
 }
 
 void save_packed(const fs::path& path, Prepared prepared, const std::string& fingerprint, const std::string& source) {
@@ -192,7 +192,7 @@ Packed load_packed(const fs::path& path) {
   for (const auto* part : {&packed.train, &packed.validation, &packed.test}) {
     check_part(path, *part, classes, packed.vocab);
   }
-  if (packed.train.size() == 0) refuse(path, "it has nothing to train on");
+  if (packed.train.size() == 0) refuse(path, "it has no training sequences");
   return packed;
 }
 

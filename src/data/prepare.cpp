@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making packed files, a recipe for each task.
+// Building packed files, with a recipe for each task.
 #include "data/prepare.h"
 
 #include <algorithm>
@@ -23,15 +23,15 @@ namespace fs = std::filesystem;
 
 constexpr const char* ending = ".safetensors";
 
-// How a packed file comes to be.
+// How a packed file is built.
 struct Recipe {
   std::string name;         // of the file
-  std::string fingerprint;  // of what goes in
-  std::string source;       // the same for people
+  std::string fingerprint;  // of its inputs
+  std::string source;       // the inputs, for messages
   std::function<Prepared()> prepare;
 };
 
-// A file for each content; the fingerprint inside tells two of one name apart.
+// One file for each content; the fingerprint inside resolves collisions of the shortened name.
 std::string name_of(Task task, const std::string& fingerprint) {
   constexpr std::size_t digits = 16;
   return task_name(task) + "-" + md5(fingerprint).substr(0, digits) + ending;
@@ -66,7 +66,7 @@ Recipe source_recipe(Task task, const std::string& source, const Notify& notify)
   return {name_of(task, print), print, source, [=] { return read_official(task, source, notify); }};
 }
 
-// What a config without a source means: it outlives the archive it was made of.
+// For configs without a source: the packed file stays valid after its archive is deleted.
 Recipe official_recipe(Task task, const std::string& source, const Notify& notify) {
   return {task_name(task) + ending, official_fingerprint(task, "official"), source,
           [=] { return read_official(task, source, notify); }};
@@ -78,8 +78,9 @@ Recipe downloaded_recipe(Task task, const Notify& notify) {
   auto recipe = official_recipe(task, archive, notify);
   if (!fs::exists(archive)) {
     recipe.prepare = [=]() -> Prepared {
-      throw std::invalid_argument("the data set " + name + " is not here, neither packed and whole nor as " + archive +
-                                  ": run hkt data fetch " + name + ", or name its folder or archive in data.source.");
+      throw std::invalid_argument("the data set " + name + " is missing: there is neither an intact packed file nor " +
+                                  archive + "; run hkt data fetch " + name +
+                                  ", or set data.source to its folder or archive.");
     };
   }
   return recipe;
@@ -96,7 +97,7 @@ Recipe recipe_of(const DataConfig& config, const Notify& notify) {
       return config.source.empty() ? downloaded_recipe(config.task, notify)
                                    : source_recipe(config.task, config.source, notify);
   }
-  throw std::invalid_argument("data.task is none of those that there are.");
+  throw std::invalid_argument("data.task is not a known task.");
 }
 
 void warn_of_size(Task task, Obtained& obtained) {
@@ -107,8 +108,8 @@ void warn_of_size(Task task, Obtained& obtained) {
   const auto& packed = obtained.packed;
   if (packed.train.size() == train && packed.test.size() == test) return;
   obtained.notices.push_back("the data set " + task_name(task) + " from " + packed.source + " has " +
-                             std::to_string(packed.train.size()) + " examples to train and " +
-                             std::to_string(packed.test.size()) + " to test; the official one has " +
+                             std::to_string(packed.train.size()) + " training and " +
+                             std::to_string(packed.test.size()) + " test examples; the official one has " +
                              std::to_string(train) + " and " + std::to_string(test) + ".");
 }
 
@@ -132,9 +133,9 @@ Obtained obtain(const DataConfig& config, const Notify& notify) {
     try {
       obtained.packed = load_packed(obtained.path);
       whole_file = obtained.packed.fingerprint == recipe.fingerprint;
-      if (!whole_file) obtained.notices.push_back(obtained.path.string() + " is of other data; it was made anew.");
+      if (!whole_file) obtained.notices.push_back(obtained.path.string() + " belongs to other data; it was rebuilt.");
     } catch (const std::runtime_error& error) {
-      obtained.notices.push_back(std::string(error.what()) + " It was made anew.");
+      obtained.notices.push_back(std::string(error.what()) + " It was rebuilt.");
     }
   }
   if (!whole_file) make(recipe, obtained);

@@ -22,10 +22,10 @@ namespace {
 namespace fs = std::filesystem;
 using fields::Json;
 
-constexpr int reader_version = 2;  // to be raised when the same files come to be read as something else
+constexpr int reader_version = 2;  // raise when the reader's output for the same files changes
 constexpr std::size_t longest_label = 256, most_labels = 10'000;
 
-// A wrong path is the user's mistake, not a failure of this machine.
+// An unreadable file is a wrong argument of the user here, hence std::invalid_argument.
 template <typename Work>
 auto with_file(const Work& work) try {
   return work();
@@ -36,7 +36,7 @@ auto with_file(const Work& work) try {
 bool is_json(const fs::path& path) {
   const auto extension = path.extension();
   if (extension != ".tsv" && extension != ".jsonl") {
-    throw std::invalid_argument(path.string() + " has the ending " + quote(extension.string()) +
+    throw std::invalid_argument(path.string() + " has the extension " + quote(extension.string()) +
                                 "; it must be .tsv (label, tab, text) or .jsonl ({\"label\": …, \"text\": …}).");
   }
   return extension == ".jsonl";
@@ -46,7 +46,7 @@ struct Row {
   std::string label, text;
 };
 
-// The rest of what `refuse` says is the file and the line.
+// Throws an error that names the file and the line.
 using Refuse = std::function<void(const std::string& why)>;
 
 Row row_of_tsv(std::string_view line, const Refuse& refuse) {
@@ -65,10 +65,10 @@ Row row_of_json(std::string_view line, const Refuse& refuse) {
     refuse("cannot be read: " + why);
   }
   const auto has = [&](const char* key) { return json.is_object() && json.contains(key); };
-  if (!has("label") || !has("text")) refuse("is no object with \"label\" and \"text\"");
+  if (!has("label") || !has("text")) refuse("is not an object with \"label\" and \"text\"");
   const auto& label = json["label"];
   if (!label.is_string() && !label.is_number_integer()) refuse("has a label that is neither a string nor an integer");
-  if (!json["text"].is_string()) refuse("has a text that is no string");
+  if (!json["text"].is_string()) refuse("has a text that is not a string");
   return {label.is_string() ? label.get<std::string>() : label.dump(), json["text"].get<std::string>()};
 }
 
@@ -76,13 +76,13 @@ void check_row(const Row& row, const Refuse& refuse) {
   if (row.label.empty()) refuse("has an empty label");
   if (row.text.empty()) refuse("has an empty text");
   if (row.label.size() > longest_label) {
-    refuse("has a label of " + std::to_string(row.label.size()) + " bytes; it may have " +
-           std::to_string(longest_label) + ", and comes before the text");
+    refuse("has a label of " + std::to_string(row.label.size()) + " bytes; it may have at most " +
+           std::to_string(longest_label) + " (the label comes before the text)");
   }
   if (!is_utf8(row.label)) refuse("has a label that is not UTF-8, " + quote(row.label));
   if (!is_utf8(row.text)) refuse("has a text that is not UTF-8");
   if (row.label.find('\0') != std::string::npos || row.text.find('\0') != std::string::npos) {
-    refuse("has a byte 0, with which sequences are padded; a text may have any other");
+    refuse("contains the byte 0, which is reserved for padding");
   }
 }
 
@@ -93,15 +93,15 @@ bool is_one_of(std::string word, const std::set<std::string>& words) {
   return words.contains(word);
 }
 
-// A first row that names the columns, as tables have it, and is no example.
+// A header row with the names of the columns.
 bool is_header(const Row& row) {
   return is_one_of(row.label, {"label", "labels", "class", "category", "target", "sentiment"}) &&
          is_one_of(row.text, {"text", "texts", "sentence", "review", "content", "comment", "document", "input"});
 }
 
-// True: the file begins with the names of its columns, which are left out.
+// True if the file begins with a header row, which is skipped.
 bool read_rows(const fs::path& path, const Take& take, const Notify& notify) {
-  constexpr std::string_view mark_of_utf8 = "\xef\xbb\xbf";
+  constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
   constexpr std::int64_t often = 1024;
   constexpr std::size_t longest_line = std::size_t{1} << 26;
   const bool json = is_json(path);
@@ -114,7 +114,7 @@ bool read_rows(const fs::path& path, const Take& take, const Notify& notify) {
   };
   while (auto line = lines.next()) {
     auto text = line->text;
-    if (number == 0 && text.starts_with(mark_of_utf8)) text.remove_prefix(mark_of_utf8.size());
+    if (number == 0 && text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
     if (notify && number % often == 0) notify(lines.bytes(), total, "reading " + path.string());
     ++number;
     if (line->cut) refuse("has more than 64 MiB");
@@ -134,7 +134,7 @@ std::span<const std::uint8_t> bytes_of(const std::string& text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }
 
-// Labels get numbers as they come and are numbered anew, in their order, when all are known.
+// Labels are numbered in order of appearance, and renumbered in sorted order once all are known.
 using Numbers = std::map<std::string, std::int64_t>;
 
 bool as_integer(const std::string& label, std::int64_t& value) {
@@ -157,7 +157,7 @@ std::vector<std::string> sorted(const Numbers& numbers) {
   return result;
 }
 
-void number_anew(Prepared& prepared, Numbers& numbers) {
+void renumber(Prepared& prepared, Numbers& numbers) {
   prepared.labels = sorted(numbers);
   std::vector<std::int64_t> place(prepared.labels.size());
   for (std::size_t i = 0; i < place.size(); ++i) {
@@ -176,17 +176,18 @@ Prepared read(const fs::path& train, const fs::path& test, const Notify& notify)
   const auto take_train = [&](const Row& row, const Refuse& refuse) {
     const auto number = numbers.emplace(row.label, std::ssize(numbers)).first->second;
     if (numbers.size() > most_labels) {
-      refuse("brings label " + std::to_string(numbers.size()) + "; there may be " + std::to_string(most_labels));
+      refuse("adds label number " + std::to_string(numbers.size()) + "; at most " + std::to_string(most_labels) +
+             " different labels are allowed");
     }
     prepared.train.add(bytes_of(row.text), number);
   };
   const auto read = [&](const fs::path& path, const Take& take) {
     if (!with_file([&] { return read_rows(path, take, notify); })) return;
-    prepared.notices.push_back("the first line of " + path.string() + " names its columns, and is left out.");
+    prepared.notices.push_back("the first line of " + path.string() + " names its columns and is skipped.");
   };
   read(train, take_train);
   if (prepared.train.size() == 0) throw std::invalid_argument(train.string() + " has no line with a label and a text.");
-  number_anew(prepared, numbers);
+  renumber(prepared, numbers);
   if (test.empty()) return prepared;
   const auto take_test = [&](const Row& row, const Refuse& refuse) {
     const auto found = numbers.find(row.label);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checking archives and packed files again.
+// Verifying archives and packed files.
 #include "data/verify.h"
 
 #include <stdexcept>
@@ -20,14 +20,14 @@ Finding verify_archive(const Official& set) {
   if (sum != right) {
     return {false, archive.string() + " is damaged: its MD5 is " + sum + " and should be " + right + "."};
   }
-  const std::string kind = right == set.md5 ? "official" : "right (it came from another home than the official one)";
+  const std::string kind = right == set.md5 ? "official" : "one given at its download, not the official one";
   return {true, archive.string() + ": its MD5 is the " + kind + "."};
 }
 
 void check_values(const PackedPart& part) {
   for (std::int64_t i = 0; i < part.size(); ++i) {
     if (listops::evaluate(part.sequence(i)) != part.labels[static_cast<std::size_t>(i)]) {
-      throw std::invalid_argument("a label is not the value of its expression.");
+      throw std::invalid_argument("a label differs from the value of its expression.");
     }
   }
 }
@@ -38,9 +38,9 @@ Finding verify_packed(Task task, const fs::path& path) {
     for (const auto* part : {&packed.train, &packed.validation, &packed.test}) {
       if (task == Task::listops) check_values(*part);
     }
-    return {true, path.string() + ": whole, " + std::to_string(packed.train.size()) + " to train, " +
-                      std::to_string(packed.validation.size()) + " for validation, " +
-                      std::to_string(packed.test.size()) + " to test."};
+    return {true, path.string() + ": intact, " + std::to_string(packed.train.size()) + " training, " +
+                      std::to_string(packed.validation.size()) + " validation and " +
+                      std::to_string(packed.test.size()) + " test sequences."};
   } catch (const std::invalid_argument& error) {
     return {false, path.string() + " is damaged: " + error.what()};
   } catch (const std::runtime_error& error) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting and awaiting processes, by the calls of Linux.
+// Starting processes and waiting for them, with Linux system calls.
 #include "experiments/child.h"
 
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 namespace hkt::experiments {
 
 Child::Child(const std::vector<std::string>& arguments, const std::filesystem::path& log) : log_(log) {
-  // All that needs memory comes before the fork: after it only plain system calls are safe.
+  // Everything that allocates comes before the fork: after it only plain system calls are safe.
   std::vector<std::string> all = {"hkt"};
   all.insert(all.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
@@ -35,10 +35,10 @@ Child::Child(const std::vector<std::string>& arguments, const std::filesystem::p
     const int reason = errno;
     ::close(out);
     if (process_ > 0) return;
-    throw std::runtime_error("no process could be started: " + std::generic_category().message(reason) + ".");
+    throw std::runtime_error("could not start a process: " + std::generic_category().message(reason) + ".");
   }
   constexpr int not_started = 127;
-  ::setpgid(0, 0);  // Ctrl-C reaches the parent alone, which passes it on once
+  ::setpgid(0, 0);  // Ctrl-C then reaches only the parent, which stops its children once
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(not_started);
   ::dup2(out, STDOUT_FILENO);
@@ -52,7 +52,7 @@ Child::~Child() {
   ::kill(process_, SIGTERM);
   constexpr useconds_t often = 20'000;
   while (!ended()) {
-    ::kill(process_, SIGCONT);  // one that is stopped would never see the other signal, now or later
+    ::kill(process_, SIGCONT);  // a process stopped by SIGSTOP would never handle SIGTERM
     ::usleep(often);
   }
 }
@@ -63,7 +63,7 @@ std::optional<Child::End> Child::ended() {
   const auto found = ::waitpid(process_, &status, WNOHANG);
   if (found == 0 || (found < 0 && errno == EINTR)) return {};
   if (found < 0) {
-    end_ = {0, SIGKILL};  // gone, and nobody can say how
+    end_ = {0, SIGKILL};  // gone; its status is unknown
   } else if (WIFEXITED(status)) {
     end_ = {WEXITSTATUS(status), 0};
   } else {
@@ -72,7 +72,7 @@ std::optional<Child::End> Child::ended() {
   return end_;
 }
 
-std::string Child::account() const {
+std::string Child::describe_end() const {
   std::string last;
   try {
     const auto log = read_file(log_);
@@ -81,11 +81,12 @@ std::string Child::account() const {
       if (!line.empty()) last = line;
     }
   } catch (const std::runtime_error&) {
-    // what it said is not to be read, so nothing is told of it
+    last.clear();  // an unreadable log is no reason to fail
   }
-  const auto how = end_->signal != 0
-                       ? "was ended by signal " + std::to_string(end_->signal) + " (" + ::strsignal(end_->signal) + ")"
-                       : "ended with exit code " + std::to_string(end_->code);
+  const auto end = end_.value_or(End{});
+  const auto how = end.signal != 0
+                       ? "was ended by signal " + std::to_string(end.signal) + " (" + ::strsignal(end.signal) + ")"
+                       : "ended with exit code " + std::to_string(end.code);
   return how + (last.empty() ? " and left no message" : ": " + last);
 }
 

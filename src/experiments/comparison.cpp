@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistics, with Boost.Math's distributions.
+// Statistics with Boost.Math's distributions.
 #include "experiments/comparison.h"
 
 #include <algorithm>
@@ -22,7 +22,8 @@ Spread spread(std::span<const double> values) {
 }
 
 std::optional<double> paired_t_test(std::span<const double> first, std::span<const double> second) {
-  if (first.size() != second.size()) throw std::invalid_argument("a paired test needs as many values on both sides.");
+  if (first.size() != second.size())
+    throw std::invalid_argument("a paired test needs the same number of values on both sides.");
   std::vector<double> differences;
   for (std::size_t i = 0; i < first.size(); ++i) differences.push_back(second[i] - first[i]);
   const auto [mean, deviation] = spread(differences);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running an experiment.
+// Runs an experiment and collects its results.
 #include "experiments/experiment.h"
 
 #include <ATen/ATen.h>
@@ -25,16 +25,16 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-// A model's runs, one per seed, and what came out.
+// A model's runs, one per seed, and their results.
 struct Row {
   ProtocolModel model;
   std::vector<Run> candidates;  // of the first seed
   std::vector<Run> runs;
   std::vector<double> accuracies;
-  std::vector<at::Tensor> right;  // per seed: which test sequences were recognised
+  std::vector<at::Tensor> correct;  // per seed: which test sequences are classified correctly
 };
 
-// ---- what the runs are
+// ---- the runs
 
 Run make_run(const fs::path& folder, const std::string& name, const train::ConfigDraft& config, std::int64_t seed,
              const data::Dataset& dataset) {
@@ -42,7 +42,7 @@ Run make_run(const fs::path& folder, const std::string& name, const train::Confi
   return {name, own.fitted_to(dataset.vocab, std::ssize(dataset.labels)), folder / name};
 }
 
-// "train.learning_rate=1e-3" as part of a folder's name: learning_rate=1e-3.
+// The part of a run's name for these changes: "-learning_rate=1e-3" for "train.learning_rate=1e-3".
 std::string name_of(const std::vector<std::string>& changes) {
   std::string name;
   for (const auto& change : changes) name += fmt::format("-{}", change.substr(change.find('.') + 1));
@@ -57,8 +57,8 @@ void add_candidates(Row& row, const fs::path& folder, std::int64_t seed, const d
   }
 }
 
-// The candidate that is best on validation is the first seed's run, and its config that of the other seeds. One that
-// diverged has no validation accuracy and is behind all others.
+// The candidate that is best on validation becomes the first seed's run, and the other seeds use its config. A candidate that
+// diverged has no validation accuracy and ranks last.
 void choose(Row& row) {
   if (row.candidates.empty()) return;
   const auto best = std::max_element(row.candidates.begin(), row.candidates.end(), [](const Run& a, const Run& b) {
@@ -78,7 +78,7 @@ void add_runs(Row& row, const fs::path& folder, const Protocol& protocol, const 
   row.runs.front().examines = protocol.examined;
 }
 
-// Seed by seed, so that the models of one seed run side by side.
+// Seed by seed, so that the models of one seed run at the same time.
 std::vector<Run> runs_of(const std::vector<Row>& rows, std::size_t seeds) {
   std::vector<Run> all;
   for (std::size_t seed = 0; seed < seeds; ++seed) {
@@ -90,7 +90,7 @@ std::vector<Run> runs_of(const std::vector<Row>& rows, std::size_t seeds) {
   return all;
 }
 
-// First whatever waits for no choice, then the rest.
+// First the candidates and the models without candidates, then the runs of the chosen configs.
 bool train_all(RunPool& pool, std::vector<Row>& rows, const fs::path& folder, const Protocol& protocol,
                const data::Dataset& dataset) {
   for (auto& row : rows) {
@@ -111,14 +111,14 @@ bool train_all(RunPool& pool, std::vector<Row>& rows, const fs::path& folder, co
 void score(Row& row) {
   for (const auto& run : row.runs) {
     const auto stored = read_predictions(run.directory());
-    row.right.push_back(stored.logits.argmax(1).eq(stored.labels));
-    row.accuracies.push_back(100 * row.right.back().to(at::kDouble).mean().item<double>());
+    row.correct.push_back(stored.logits.argmax(1).eq(stored.labels));
+    row.accuracies.push_back(100 * row.correct.back().to(at::kDouble).mean().item<double>());
   }
 }
 
-// ---- what came out
+// ---- the results
 
-// Six digits are more than any of these numbers is worth.
+// Six digits are more than these numbers are accurate to.
 ordered_json rounded(const ordered_json& value) {
   if (value.is_number_float()) return std::strtod(fmt::format("{:.6g}", value.get<double>()).c_str(), nullptr);
   auto result = value;
@@ -128,13 +128,13 @@ ordered_json rounded(const ordered_json& value) {
   return result;
 }
 
-// What the levels' weights were in the best epoch, by block and level, the mean over heads.
+// The level weights λ of the best epoch, by block and level, averaged over heads.
 std::vector<std::vector<double>> learned_weights(const ordered_json& record) {
   std::vector<std::vector<double>> result;
   for (const auto& epoch : record["epochs"]) {
     if (!epoch.value("best", false)) continue;
     result.clear();
-    for (const auto& block : epoch["level_weights"]) {
+    for (const auto& block : epoch.at("level_weights")) {
       std::vector<double> mean(block.at(0).size(), 0);
       for (const auto& head : block) {
         for (std::size_t l = 0; l < mean.size(); ++l)
@@ -146,7 +146,7 @@ std::vector<std::vector<double>> learned_weights(const ordered_json& record) {
   return result;
 }
 
-// What training took, validation included.
+// The duration of training, including validation.
 double training_seconds(const ordered_json& record) {
   double seconds = 0;
   for (const auto& epoch : record["epochs"])
@@ -159,9 +159,9 @@ ordered_json compare(const Row& base, const Row& row) {
   const auto p = paired_t_test(base.accuracies, row.accuracies);
   result["gain"] = spread(row.accuracies).mean - spread(base.accuracies).mean;
   result["paired_t_test_p"] = p ? ordered_json(*p) : ordered_json();
-  for (std::size_t seed = 0; seed < row.right.size(); ++seed) {
+  for (std::size_t seed = 0; seed < row.correct.size(); ++seed) {
     const auto only = [&](const Row& a, const Row& b) {
-      return a.right[seed].logical_and(b.right[seed].logical_not()).sum().item<std::int64_t>();
+      return a.correct[seed].logical_and(b.correct[seed].logical_not()).sum().item<std::int64_t>();
     };
     result["mcnemar_p"].push_back(mcnemar(only(base, row), only(row, base)));
   }
@@ -180,7 +180,7 @@ std::vector<StepTime> times_of(const std::vector<Config>& configs, const data::D
   return step_times(configs, dataset.train, device, batches);
 }
 
-// With `probes`, what was seen of the first seed after each epoch is kept.
+// `probes`: whether to keep the per-epoch theory metrics of the first seed.
 void add_model(ordered_json& results, const Row& row, const StepTime& time, bool probes, const train::Warn& warn) {
   ordered_json model = {{"name", row.model.name},
                         {"what", row.model.what},
@@ -219,7 +219,7 @@ ordered_json results_of(const Protocol& protocol, const ExperimentOptions& optio
                           {"models", ordered_json::array()},
                           {"comparisons", ordered_json::array()},
                           {"runs", ordered_json::array()}};
-  constexpr std::size_t few = 6;  // of many models the report shows no more than the table
+  constexpr std::size_t few = 6;  // with more models the report shows only the table
   for (std::size_t i = 0; i < rows.size(); ++i) {
     add_model(results, rows[i], times[i], rows.size() <= few, options.warn);
     const auto& baselines = rows[i].model.baselines;
@@ -237,7 +237,7 @@ std::optional<ordered_json> run_experiment(const Protocol& protocol, const Exper
   const auto dataset = options.load(protocol.models.front().config.config().data);
   std::error_code error;
   fs::create_directories(options.folder, error);
-  if (error) throw std::invalid_argument(options.folder.string() + " cannot be made: " + error.message() + ".");
+  if (error) throw std::invalid_argument(options.folder.string() + " cannot be created: " + error.message() + ".");
 
   const int cores = at::get_num_threads();
   const auto count = static_cast<int>(protocol.models.size() * protocol.seeds.size());
@@ -266,7 +266,8 @@ ordered_json take_times(const fs::path& path, at::Device device, const LoadData&
     const auto run = std::find_if(results["runs"].begin(), results["runs"].end(),
                                   [&](const auto& record) { return record["name"] == name; });
     if (run == results["runs"].end()) {
-      throw std::invalid_argument(fmt::format("{} names a run {} that it does not hold.", path.string(), name.dump()));
+      throw std::invalid_argument(
+          fmt::format("{} refers to the run {}, which it does not contain.", path.string(), name.dump()));
     }
     configs.push_back(config_from((*run)["config"]));
   }

@@ -64,7 +64,7 @@ void main_table(Protocol& protocol, const ConfigDraft& hkt, Budget budget) {
   }
 }
 
-// How good each can be: as many candidates for standard attention as for HKT.
+// Each tuned on validation, with as many candidates for standard attention as for HKT.
 void best(Protocol& protocol, const ConfigDraft& hkt, Budget budget) {
   const auto own = name_of(hkt.config().model.positions);
   auto& models = protocol.models;
@@ -87,7 +87,7 @@ void best(Protocol& protocol, const ConfigDraft& hkt, Budget budget) {
   if (budget == Budget::full) protocol.seeds = {0, 1, 2};
 }
 
-// Every choice of one of the first with one of the second.
+// The Cartesian product.
 std::vector<Changes> combined(const std::vector<Changes>& first, const Changes& second) {
   std::vector<Changes> all;
   for (const auto& changes : first) {
@@ -99,7 +99,7 @@ std::vector<Changes> combined(const std::vector<Changes>& first, const Changes& 
   return all;
 }
 
-// How far each comes when it learns in smaller steps or more freely: the same candidates for both.
+// Tuned over batch size, dropout and positions, with the same candidates for both.
 void recipe(Protocol& protocol, const ConfigDraft& hkt, Budget budget) {
   const auto own = name_of(hkt.config().model.positions);
   const std::string chosen = "batch, dropout and positions chosen on validation";
@@ -114,7 +114,7 @@ void recipe(Protocol& protocol, const ConfigDraft& hkt, Budget budget) {
   if (budget == Budget::full) protocol.seeds = {0, 1, 2};
 }
 
-// How far each comes with as many parameters and higher learning rates: the same candidates for both.
+// Equal parameter counts, tuned over dropout and higher learning rates, with the same candidates for both.
 void rates(Protocol& protocol, const ConfigDraft& hkt, Budget budget) {
   const std::string chosen = "learning rate and dropout chosen on validation";
   auto& models = protocol.models;
@@ -129,7 +129,7 @@ void rates(Protocol& protocol, const ConfigDraft& hkt, Budget budget) {
   if (budget == Budget::full) protocol.seeds = {0, 1, 2};
 }
 
-// HKT with one thing changed at a time.
+// HKT with one change at a time.
 void ablation(Protocol& protocol, const ConfigDraft& hkt, Budget budget) {
   auto& models = protocol.models;
   const auto& config = hkt.config();
@@ -174,7 +174,7 @@ void ablation(Protocol& protocol, const ConfigDraft& hkt, Budget budget) {
   }
 }
 
-// Beyond the paper's lengths, beside Long Range Arena's figures.
+// Longer sequences than the paper's, with Long Range Arena's figures as context.
 void long_range(Protocol& protocol, const ConfigDraft& hkt, Budget budget) {
   auto& models = protocol.models;
   models.push_back(variant(hkt, "standard", "standard attention", {"model.levels=1"}));
@@ -190,8 +190,8 @@ void long_range(Protocol& protocol, const ConfigDraft& hkt, Budget budget) {
   }
 }
 
-// How Gaussian scores are, by width and by epoch. Wider models learn in proportion more slowly: with 5e-4 a width of 512
-// runs away.
+// How Gaussian the scores are, by width and epoch. Beyond the preset's width the learning rate falls as 1 / width: with 5e-4
+// a width of 512 diverges.
 void widths(Protocol& protocol, const ConfigDraft& hkt, Budget) {
   const auto& base = hkt.config();
   for (const std::int64_t width : {32, 64, 128, 256, 512}) {
@@ -214,21 +214,21 @@ const std::vector<Plan>& plans() {
   static const std::vector<Plan> all = {
       {{"listops", "the paper's table, ListOps"}, "listops", {}, main_table},
       {{"scifar", "the paper's table, sequential CIFAR-10"}, "scifar", {}, main_table},
-      {{"imdb", "the paper's table, IMDB by bytes"}, "imdb", {}, main_table},
+      {{"imdb", "the paper's table, byte-level IMDB"}, "imdb", {}, main_table},
       {{"scifar-learned", "sequential CIFAR-10 with learned positions and two blocks"},
        "scifar",
        {"model.positions=learned", "model.blocks=2"},
        main_table},
-      {{"listops-ablation", "what carries the gain on ListOps"}, "listops", {}, ablation},
-      {{"imdb-ablation", "what carries the gain on IMDB"}, "imdb", {}, ablation},
-      {{"listops-best", "ListOps, each as good as it can be"}, "listops", {}, best},
-      {{"imdb-best", "IMDB by bytes, each as good as it can be"}, "imdb", {}, best},
-      {{"scifar-best", "sequential CIFAR-10, each as good as it can be"}, "scifar", {}, best},
-      {{"imdb-recipe", "IMDB by bytes, with smaller batches and without dropout"}, "imdb", {}, recipe},
+      {{"listops-ablation", "ablation on ListOps: where the gain comes from"}, "listops", {}, ablation},
+      {{"imdb-ablation", "ablation on IMDB: where the gain comes from"}, "imdb", {}, ablation},
+      {{"listops-best", "ListOps, both models tuned on validation"}, "listops", {}, best},
+      {{"imdb-best", "byte-level IMDB, both models tuned on validation"}, "imdb", {}, best},
+      {{"scifar-best", "sequential CIFAR-10, both models tuned on validation"}, "scifar", {}, best},
+      {{"imdb-recipe", "byte-level IMDB, with smaller batches and without dropout"}, "imdb", {}, recipe},
       {{"scifar-rates", "sequential CIFAR-10, with higher learning rates"}, "scifar", {}, rates},
-      {{"listops-lra", "ListOps as Long Range Arena has it, T = 2,000"}, "listops-lra", {"train.epochs=4"}, long_range},
+      {{"listops-lra", "ListOps as in Long Range Arena, T = 2,000"}, "listops-lra", {"train.epochs=4"}, long_range},
       {{"imdb-long", "IMDB with T = 4,096"}, "imdb", {"model.max_length=4096"}, long_range},
-      {{"listops-width", "how Gaussian scores are, d = 32 to 512, over 30 epochs"},
+      {{"listops-width", "how Gaussian the scores are, d = 32 to 512, over 30 epochs"},
        "listops",
        {"train.epochs=30"},
        widths}};
@@ -241,8 +241,9 @@ const Plan& plan_of(const std::string& experiment) {
     if (plan.experiment.name == experiment) return plan;
     names.push_back(plan.experiment.name);
   }
-  throw std::invalid_argument("\"" + experiment + "\" is no experiment; there are " + fields::quoted_list(names) +
-                              " and \"all\" (nearest: \"" + fields::nearest(experiment, names) + "\").");
+  throw std::invalid_argument("unknown experiment \"" + experiment + "\"; it must be one of " +
+                              fields::quoted_list(names) + " or \"all\" (nearest: \"" +
+                              fields::nearest(experiment, names) + "\").");
 }
 
 }  // namespace
@@ -259,7 +260,8 @@ std::vector<Experiment> experiments(Budget budget) {
 Protocol protocol(const std::string& experiment, Budget budget, const std::vector<std::string>& changes) {
   const auto& plan = plan_of(experiment);
   for (const auto& change : changes) {
-    if (change.starts_with("train.seed")) throw std::invalid_argument("the protocol sets train.seed itself.");
+    if (change.starts_with("train.seed"))
+      throw std::invalid_argument("train.seed cannot be changed; the protocol sets the seeds.");
   }
   auto all = plan.changes;
   if (budget == Budget::quick) all.emplace_back(plan.preset == "listops" ? "train.epochs=4" : "train.epochs=2");

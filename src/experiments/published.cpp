@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// published.json, as part of the program.
+// published.json, embedded in the program.
 #include "experiments/published.h"
 
 #include "files/embedded.h"

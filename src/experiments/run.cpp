@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done of a run, by the files in its folder.
+// The progress of a run, by the files in its folder.
 #include "experiments/run.h"
 
 #include <stdexcept>
@@ -25,7 +25,7 @@ bool Run::trained() const { return last_event(*this) == "end"; }
 
 bool Run::diverged() const { return !scores && last_event(*this) == "diverged"; }
 
-// Of another split or an earlier epoch, or damaged: it is scored again.
+// False if the predictions are of another split or an earlier model, or damaged: then the run is scored again.
 bool Run::scored() const {
   if (!trained() || !fs::exists(directory().predictions())) return false;
   try {
@@ -36,7 +36,7 @@ bool Run::scored() const {
   }
 }
 
-// Of the present model.
+// Whether theory.json is of the current model.
 bool Run::examined() const {
   const auto theory = read_theory(directory());
   return theory && (*theory)["model"].value("checksum", "") == safetensors::read(directory().model()).checksum;
@@ -56,11 +56,11 @@ Run::Stage Run::next() const {
 void check_config(const Run& run) {
   if (!run.directory().holds_run()) return;
   auto found = Config::from_json(read_file(run.directory().config()));
-  found.train.threads = run.config.train.threads;  // another machine makes no other experiment
+  found.train.threads = run.config.train.threads;  // may differ: another machine is not another experiment
   found.train.device = run.config.train.device;
   if (found != run.config) {
     throw std::invalid_argument(run.folder.string() +
-                                " holds a run with another config; remove it, or name another folder with --out.");
+                                " contains a run with another config; remove it, or choose another folder with --out.");
   }
 }
 

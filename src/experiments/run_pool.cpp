@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting runs, watching them, and going on to what is next.
+// Starts runs, follows their metrics and starts their next stages.
 #include "experiments/run_pool.h"
 
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ bool RunPool::run(const std::vector<Run>& runs) {
   for (const auto& run : runs) {
     check_config(run);
     if (run.next() == Run::Stage::done) {
-      say(run.name + " is done already");
+      say(run.name + " is already done");
     } else {
       waiting.push_back(&run);
     }
@@ -90,7 +90,7 @@ RunPool::Active RunPool::start(const Run& run) const {
       arguments = {"theory", text(run.folder)};
       break;
     case Run::Stage::done:
-      throw std::logic_error(run.name + " is done already.");
+      throw std::logic_error(run.name + " is already done.");
   }
   arguments.insert(arguments.end(), {"--threads", std::to_string(threads_)});
   RunProgress progress;
@@ -104,20 +104,20 @@ void RunPool::advance(std::vector<Active>& active) {
   for (auto& one : active) {
     const auto end = one.child->ended();
     if (!end) continue;
-    if (end->code == Child::interrupted) {  // somebody asked it to stop, and so all of this
+    if (end->code == Child::interrupted) {  // stopped from outside, so all others stop, too
       stopped_ = true;
       continue;
     }
     if ((end->code != 0 || end->signal != 0) && !one.run->diverged()) {
-      throw std::runtime_error(one.run->name + " " + one.child->account());
+      throw std::runtime_error(one.run->name + " " + one.child->describe_end());
     }
     const auto next = one.run->next();
     if (next == one.stage) {
-      throw std::runtime_error(one.run->name + " ended without what it was to leave in " + one.run->folder.string() +
-                               ".");
+      throw std::runtime_error(one.run->name + " exited without an error but did not write its results to " +
+                               one.run->folder.string() + ".");
     }
     if (next == Run::Stage::done) {
-      say(one.run->diverged() ? one.run->name + " diverged: it is not chosen"
+      say(one.run->diverged() ? one.run->name + " diverged and is not chosen"
                               : fmt::format("{} is done: best validation accuracy {:.2f} %", one.run->name,
                                             100 * one.run->best_validation()));
       one.child.reset();

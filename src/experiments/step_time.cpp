@@ -21,7 +21,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// On a GPU the mean of several in a row: one alone is over before the clocks have settled.
+// On a GPU the mean of several repeats: a single one is over before the clocks have settled.
 double seconds_of(at::Device device, const std::function<void()>& work) {
   const int repeats = device.is_cuda() ? 8 : 1;
   using Clock = std::chrono::steady_clock;
@@ -59,11 +59,11 @@ std::vector<StepTime> step_times(const std::vector<Config>& configs, const data:
   for (int i = -warm_up; i < batches; ++i) {
     const auto& sequences = order[static_cast<std::size_t>(i + warm_up) % order.size()];
     const auto batch = data::make_batch(split, sequences, shape);
-    // The order is rotated with each batch: whoever comes first finds the device cold.
+    // The order is rotated with each batch, because the first model finds the device cold.
     for (std::size_t place = 0; place < configs.size(); ++place) {
       const auto model = (place + static_cast<std::size_t>(i + warm_up)) % configs.size();
       auto& learner = *learners[model];
-      // On a GPU the second step of a shape is captured as a graph: what training spends its time with comes after.
+      // On a GPU the second step of a shape is captured as a graph; only replays are timed, as they dominate training.
       for (int before = 0; before < (device.is_cuda() ? 2 : 0); ++before) learner.step(batch, 0);
       const double step = seconds_of(device, [&] { learner.step(batch, 0); });
       const double attention = seconds_of(device, learner.attention_step(batch));
@@ -72,7 +72,7 @@ std::vector<StepTime> step_times(const std::vector<Config>& configs, const data:
       timings[model].attention.push_back(attention);
     }
   }
-  // Batches differ in length, and two medians may be those of different batches: seconds follow from the ratio.
+  // Batches differ in length, and the medians of two models may be of different batches: seconds follow from the ratio.
   const auto& base = timings.front();
   const double step = median(base.step), attention = median(base.attention);
   std::vector<StepTime> result;

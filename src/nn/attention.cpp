@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module HierarchicalAttention: levels, their queries and keys, and one call of the operator. Nothing is copied on
-// the way: projections are written as [B, T, 2, heads, head width] and the operator reads them where they lie.
+// The module HierarchicalAttention: the levels, their queries and keys, and one call of hkt::attention. Projections are
+// written as [B, T, 2, heads, head width], and the operator reads them through strides, without a copy.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 
@@ -15,10 +15,10 @@ torch::nn::Linear plain_linear(int64_t in, int64_t out) {
   return torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(false));
 }
 
-// Where numbers name the parts (filters.1, query_key.0), a module that only holds them.
+// A container for submodules and parameters with numbered names (filters.1, query_key.0).
 std::shared_ptr<torch::nn::Module> group() { return std::make_shared<torch::nn::Module>(); }
 
-// Under autocast several operators would each convert the same x; do it once.
+// Under autocast several operators would each cast the same x, so it is cast once here.
 at::Tensor autocast_once(const at::Tensor& x) {
   const auto device = x.device().type();
   if (!at::autocast::is_autocast_available(device) || !at::autocast::is_autocast_enabled(device)) return x;
@@ -35,7 +35,7 @@ HierarchicalAttentionImpl::HierarchicalAttentionImpl(const ModelConfig& config)
       rotations_(std::make_shared<positions::Table>()) {
   const int64_t width = config.width, heads = config.heads;
   const bool per_level = config.projections == Projections::per_level;
-  const auto identity = at::eye(head_width_).repeat({heads, 1, 1});  // a cone starts as the tied kernel
+  const auto identity = at::eye(head_width_).repeat({heads, 1, 1});  // G = I, C = 0: a cone starts as the tied kernel
   auto query_keys = per_level ? register_module("query_key", group()) : nullptr;
   auto cone_gs = per_level && config.psd == Psd::cone ? register_module("cone_g", group()) : nullptr;
   auto cone_cs = per_level && config.psd == Psd::cone ? register_module("cone_c", group()) : nullptr;
@@ -76,7 +76,7 @@ at::Tensor HierarchicalAttentionImpl::weights() const {
 }
 
 at::Tensor HierarchicalAttentionImpl::cone(int64_t level) const {
-  TORCH_CHECK_VALUE(config_.psd == Psd::cone, "psd is not cone; only that mode has a cone.");
+  TORCH_CHECK_VALUE(config_.psd == Psd::cone, "psd is not cone; cone() is for that mode only.");
   const auto& g = cone_g[set_of(level)];
   const auto& c = cone_c[set_of(level)];
   return at::baddbmm(c - c.transpose(1, 2), g, g.transpose(1, 2));
@@ -96,8 +96,8 @@ std::pair<at::Tensor, at::Tensor> HierarchicalAttentionImpl::projections(int64_t
   TORCH_CHECK_VALUE(false, "psd is ", static_cast<int>(config_.psd), "; it must be free, tied or cone.");
 }
 
-// What x is multiplied with. A cone is folded into the weights in full precision, so that it costs the tokens nothing;
-// only rotary positions forbid that, because P must act after the rotation.
+// The weight of the linear layer that gives q and k. A cone is folded into it in full precision, so that it costs nothing
+// per token. Rotary positions rule that out, because P must act after the rotation.
 at::Tensor HierarchicalAttentionImpl::query_key_weight(int64_t level) const {
   const auto& weight = query_key[set_of(level)]->weight;
   if (config_.psd != Psd::cone || config_.positions == Positions::rotary) return weight;
@@ -125,9 +125,9 @@ HierarchicalAttentionImpl::Projected HierarchicalAttentionImpl::projected(const 
     }
     const auto split = both.unbind(2);
     const auto q = split.front().transpose(1, 2);
-    const bool cone_is_left = config_.psd == Psd::cone && parts == 1;
+    const bool apply_cone = config_.psd == Psd::cone && parts == 1;
     result.q.push_back(q);
-    result.k.push_back(cone_is_left ? at::matmul(q, cone(level).transpose(1, 2)) : split.back().transpose(1, 2));
+    result.k.push_back(apply_cone ? at::matmul(q, cone(level).transpose(1, 2)) : split.back().transpose(1, 2));
   }
   return result;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module Block: attention and a feed-forward net, each behind a norm and added to what came in.
+// The module Block: pre-norm attention and a pre-norm feed-forward network, each with a residual connection.
 #include <ATen/ATen.h>
 
 #include "hkt/modules.h"

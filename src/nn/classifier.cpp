@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module Classifier: tokens in, one row of logits per sequence out.
+// The module Classifier: from tokens to one row of logits per sequence.
 #include <ATen/ATen.h>
 
 #include "hkt/modules.h"
@@ -32,24 +32,24 @@ void ClassifierImpl::check_inputs(const at::Tensor& tokens, const std::optional<
   const int64_t batch = tokens.size(0), length = tokens.size(1);
   TORCH_CHECK_VALUE(length <= config_.max_length, "tokens has length ", length, "; this Classifier takes at most ",
                     config_.max_length, " (max_length).");
-  // A look at values waits for the device, so it is for the CPU alone.
+  // Values are checked on the CPU only: reading them would synchronise with a GPU.
   if (tokens.is_cpu() && tokens.numel() > 0) {
     const auto [low, high] = at::aminmax(tokens);
     const int64_t wrong = low.item<int64_t>() < 0 ? low.item<int64_t>() : high.item<int64_t>();
-    TORCH_CHECK_VALUE(wrong >= 0 && wrong < config_.vocab, "tokens holds ", wrong, "; this Classifier takes 0 to ",
+    TORCH_CHECK_VALUE(wrong >= 0 && wrong < config_.vocab, "tokens contains ", wrong, "; this Classifier takes 0 to ",
                       config_.vocab - 1, " (vocab - 1).");
   }
   if (!lengths) return;
   TORCH_CHECK_VALUE(lengths->dim() == 1 && lengths->size(0) == batch, "lengths has shape ", lengths->sizes(),
-                    "; Classifier needs [", batch, "], one for each sequence.");
+                    "; Classifier needs [", batch, "], one length per sequence.");
   TORCH_CHECK_VALUE(lengths->scalar_type() == at::kLong || lengths->scalar_type() == at::kInt, "lengths has dtype ",
                     lengths->scalar_type(), "; Classifier needs int64 or int32.");
   TORCH_CHECK_VALUE(lengths->device() == tokens.device(), "lengths is on ", lengths->device(),
-                    "; Classifier needs it where tokens is, on ", tokens.device(), ".");
+                    "; Classifier needs it on the device of tokens, ", tokens.device(), ".");
   if (lengths->is_cpu() && batch > 0) {
     const auto [low, high] = at::aminmax(*lengths);
     const int64_t wrong = low.item<int64_t>() < 0 ? low.item<int64_t>() : high.item<int64_t>();
-    TORCH_CHECK_VALUE(wrong >= 0 && wrong <= length, "lengths holds ", wrong,
+    TORCH_CHECK_VALUE(wrong >= 0 && wrong <= length, "lengths contains ", wrong,
                       "; it must be from 0 to the length of tokens, ", length, ".");
   }
 }
@@ -84,8 +84,8 @@ at::Tensor ClassifierImpl::pooled(const at::Tensor& x, const std::optional<at::T
   if (!lengths) return normed(x).mean(1);
   const auto y = normed(x);
   const auto valid = at::arange(length, lengths->options()).unsqueeze(0).lt(lengths->unsqueeze(1));
+  // The mean over valid tokens as one batched product instead of a masked copy and a sum. Autocast would round the shares.
   const auto shares = valid.to(y.scalar_type()).div_(lengths->clamp_min(1).unsqueeze(1));
-  // One product instead of a masked copy and a sum; autocast would round the shares.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   return at::bmm(shares.unsqueeze(1), y).squeeze(1);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of a config's section "model", and what must hold between them.
+// The section "model" of a config: its keys, their ranges and the constraints between them.
 #include <algorithm>
 #include <stdexcept>
 
@@ -13,8 +13,8 @@ namespace {
 constexpr std::int64_t most_blocks = 1024;
 constexpr std::int64_t widest = 65536;
 constexpr std::int64_t most_taps = 64;
-constexpr std::int64_t largest = std::int64_t{1} << 30;  // of what only memory limits
-constexpr std::int64_t longest = std::int64_t{1} << 24;  // a sequence; tables of positions have a row for each token
+constexpr std::int64_t largest = std::int64_t{1} << 30;  // of sizes that only memory limits
+constexpr std::int64_t longest = std::int64_t{1} << 24;  // of a sequence; position tables have one row per token
 
 fields::Field<ModelConfig> weights_field() {
   using Kind = LevelWeights::Kind;
@@ -78,8 +78,8 @@ const fields::Table<ModelConfig>& model_table() {
 
 [[noreturn]] void refuse(const std::string& sentence) { throw std::invalid_argument(sentence); }
 
-// The levels' kernels are summed with weights ≥ 0, so psd "tied" and "cone" hold per level, and go with either kind of
-// projections.
+// Constraints between fields. psd and projections are independent: a sum of positive semidefinite level kernels with
+// weights ≥ 0 is positive semidefinite, whether the levels share projections or not.
 void check_together(const ModelConfig& model) {
   if (model.width % model.heads != 0) {
     refuse("model.width is " + std::to_string(model.width) + "; it must be a multiple of model.heads, " +

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module Downsample: a filter that starts as the causal mean.
+// The module Downsample: a causal filter, initialised to the mean of its taps.
 #include <ATen/ATen.h>
 
 #include "hkt/modules.h"
@@ -24,7 +24,7 @@ DownsampleImpl::DownsampleImpl(int64_t width, Filter filter, int64_t kernel_size
       weight = register_buffer("weight", at::full({kernel_size, width}, mean));
       return;
   }
-  TORCH_CHECK_VALUE(false, "filter is ", static_cast<int>(filter), "; Downsample knows dense, depthwise and mean.");
+  TORCH_CHECK_VALUE(false, "filter is ", static_cast<int>(filter), "; it must be dense, depthwise or mean.");
 }
 
 at::Tensor DownsampleImpl::forward(const at::Tensor& x) { return hkt::downsample(x, weight); }

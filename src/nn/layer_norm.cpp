@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The norm of the modules: our own kernels on CUDA, torch's elsewhere.
+// The layer norm of the modules: hkt's kernels on CUDA, torch's elsewhere.
 #include "nn/layer_norm.h"
 
 #ifdef HKT_WITH_CUDA

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the constructors of the modules register, as a table: tests compare the two for every option.
+// The names and shapes of the parameters that the modules register. Tests compare the two for every option.
 #include <functional>
 #include <numeric>
 
@@ -14,10 +14,10 @@ void add_attention(Shapes& shapes, const std::string& prefix, const ModelConfig&
   const std::int64_t width = config.width, heads = config.heads, head_width = width / heads;
   const bool per_level = config.projections == Projections::per_level;
   for (std::int64_t level = 0; level < (per_level ? config.levels : 1); ++level) {
-    const auto set = per_level ? std::string(".").append(std::to_string(level)) : std::string();
-    shapes[prefix + "query_key" + set + ".weight"] = {config.psd == Psd::free ? 2 * width : width, width};
+    const auto suffix = per_level ? std::string(".").append(std::to_string(level)) : std::string();
+    shapes[prefix + "query_key" + suffix + ".weight"] = {config.psd == Psd::free ? 2 * width : width, width};
     if (config.psd != Psd::cone) continue;
-    shapes[prefix + "cone_g" + set] = shapes[prefix + "cone_c" + set] = {heads, head_width, head_width};
+    shapes[prefix + "cone_g" + suffix] = shapes[prefix + "cone_c" + suffix] = {heads, head_width, head_width};
   }
   shapes[prefix + "value.weight"] = shapes[prefix + "output.weight"] = {width, width};
   for (std::int64_t level = 1; level < config.levels && config.filter != Filter::mean; ++level) {

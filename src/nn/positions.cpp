@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids and rotations: the same angles, once as numbers to add and once as complex factors.
+// Sinusoidal and rotary positions: the same angles, as sines and cosines to add and as complex factors to multiply with.
 #include "positions.h"
 
 #include <ATen/ATen.h>
@@ -12,15 +12,15 @@ namespace {
 
 constexpr double base = 10000;
 
-// [length, ceil(width / 2)], in float64: at position 10⁵ float32 would know an angle to two digits.
+// [length, ceil(width / 2)], in float64: at position 10⁵ a float32 angle has two correct decimals.
 at::Tensor angles(int64_t length, int64_t width, const at::Device& device) {
   const auto options = at::TensorOptions(at::kDouble).device(device);
   const auto exponents = at::arange(0, width, 2, options) / static_cast<double>(width);
   return at::arange(length, options).unsqueeze(1) * at::pow(base, -exponents);
 }
 
-// The newest version that fits, or a new one of at least `length` rows, made by `make`. Never an inference tensor, because
-// training may come after evaluation.
+// The newest tensor of the table with at least `length` rows, this type and this device, or a new one computed by `make`.
+// Never an inference tensor, because training may follow evaluation.
 template <typename Make>
 const at::Tensor& rows_of(Table& table, int64_t length, at::ScalarType type, const at::Device& device, Make make) {
   for (auto version = table.versions.rbegin(); version != table.versions.rend(); ++version) {
@@ -48,8 +48,8 @@ at::Tensor rotate(Table& table, const at::Tensor& x, int64_t stride) {
   const int64_t rows = x.size(1), width = x.size(-1);
   const int64_t length = rows == 0 ? 0 : (rows - 1) * stride + 1;
   const auto real_type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const auto make = [&](int64_t rows_made) {
-    const auto angle = angles(rows_made, width, x.device());
+  const auto make = [&](int64_t table_rows) {
+    const auto angle = angles(table_rows, width, x.device());
     return at::complex(angle.cos(), angle.sin());
   };
   const auto& rotations = rows_of(table, length, c10::toComplexType(real_type), x.device(), make);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of positions that are computed, not learned: sinusoids to add and rotations to multiply with.
+// Computed (not learned) positions: sinusoids to add and rotary factors to multiply with.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,17 +8,16 @@
 
 namespace hkt::positions {
 
-// Rows that were computed, at least as many as were asked for so far. A longer input, another dtype or device makes a new
-// tensor, twice as long as the one before at least; the old ones stay, for a CUDA graph goes on reading its own
-// where it lies.
+// A cache of computed rows. A longer input, another dtype or another device adds a tensor, whose rows are a power of two.
+// Older tensors are kept, because captured CUDA graphs still read them.
 struct Table {
   std::vector<at::Tensor> versions;
 };
 
-// The first `length` rows of sin and cos, [length, width]: (p, 2i) holds sin(p / 10000^(2i/width)), (p, 2i + 1) its cos.
+// The first `length` rows of sin and cos, [length, width]: sin(p / 10000^(2i/width)) at (p, 2i), the cos at (p, 2i + 1).
 at::Tensor sinusoids(Table& table, int64_t length, int64_t width, const at::TensorOptions& options);
 
-// x [B, T, …, width] with the pairs (x[2i], x[2i + 1]) of row m turned by the angle stride · m / 10000^(2i/width).
+// x [B, T, …, width] with the pairs (x[2i], x[2i + 1]) of row m rotated by the angle stride · m / 10000^(2i/width).
 at::Tensor rotate(Table& table, const at::Tensor& x, int64_t stride);
 
 }  // namespace hkt::positions

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights in and out: safetensors files as tensors, and the parameters of modules.
+// Saving and loading tensors and the parameters of modules as safetensors files.
 #include <ATen/ATen.h>
 
 #include <cstring>
@@ -35,19 +35,19 @@ at::ScalarType scalar_type(Type type) {
     case Type::boolean:
       return at::kBool;
   }
-  throw std::invalid_argument("a tensor has a type that safetensors does not know.");
+  throw std::invalid_argument("a tensor has a type that hkt's safetensors files do not support.");
 }
 
 Type file_type(const std::filesystem::path& path, const std::string& name, at::ScalarType type) {
   for (const auto known : safetensors::all_types) {
     if (scalar_type(known) == type) return known;
   }
-  throw std::invalid_argument(
-      path.string() + " cannot be written: tensor \"" + name + "\" has dtype " + c10::toString(type) +
-      "; safetensors here holds float64, float32, bfloat16, float16, int64, int32, uint8, bool.");
+  throw std::invalid_argument(path.string() + " cannot be written: tensor \"" + name + "\" has dtype " +
+                              c10::toString(type) +
+                              "; supported are float64, float32, bfloat16, float16, int64, int32, uint8 and bool.");
 }
 
-// A view of the mapped file, which lives as long as any of its tensors; pages that are written to become private.
+// A view into the mapped file, which stays mapped while any of its tensors exists. Writes are private (copy-on-write).
 at::Tensor tensor_of(const std::filesystem::path& path, const safetensors::Array& array,
                      const std::shared_ptr<MappedFile>& file) {
   const auto type = scalar_type(array.type);
@@ -59,7 +59,7 @@ at::Tensor tensor_of(const std::filesystem::path& path, const safetensors::Array
     return tensor;
   } catch (const c10::Error&) {
     throw std::runtime_error(path.string() + " is not valid safetensors: tensor " + quote(array.name) +
-                             " has a shape that no tensor can have.");
+                             " has a shape that torch does not support.");
   }
 }
 
@@ -101,7 +101,7 @@ Metadata load(torch::nn::Module& module, const std::filesystem::path& path) {
   const std::map<std::string, at::Tensor> stored(file.tensors.begin(), file.tensors.end());
   auto parameters = module.named_parameters();
   for (const auto& [name, tensor] : stored) {
-    if (!parameters.contains(name)) refuse("has the tensor " + quote(name) + ", which the module does not");
+    if (!parameters.contains(name)) refuse("has the tensor " + quote(name) + ", which the module does not have");
   }
   for (const auto& parameter : parameters) {
     const auto found = stored.find(parameter.key());

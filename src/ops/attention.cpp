@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operator hkt::attention: its schema, its derivative, its shape-only version and its behaviour under autocast.
+// The operator hkt::attention: schema, autograd, Meta kernel and autocast.
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -55,7 +55,7 @@ variable_list flatten(const AttentionGradients& gradients) {
   return flat;
 }
 
-// Saved for backward: q, k, v, weights, out, lse, lengths (perhaps undefined).
+// Saved for backward: q, k, v, weights, out, lse, lengths (undefined if absent).
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static variable_list forward(AutogradContext* context, at::TensorList q, at::TensorList k, const at::Tensor& v,
                                const at::Tensor& weights, bool causal, const OptionalTensor& lengths,
@@ -97,7 +97,7 @@ AttentionOutput attention_autograd(at::TensorList q, at::TensorList k, const at:
   return {outputs[0], outputs[1]};
 }
 
-// The derivative has none of its own: it can be computed with a graph, but not differentiated.
+// The backward pass runs under create_graph, but has no derivative: differentiating its results throws.
 struct AttentionBackwardFunction : torch::autograd::Function<AttentionBackwardFunction> {
   static variable_list forward(AutogradContext*, const at::Tensor& grad_out, at::TensorList q, at::TensorList k,
                                const at::Tensor& v, const at::Tensor& weights, const at::Tensor& out,
@@ -138,7 +138,7 @@ AttentionGradients attention_backward_meta(const at::Tensor& grad_out, at::Tenso
   return in_types_of_inputs(empty_attention_gradients(q, k, v, weights), weights);
 }
 
-// q, k and v take autocast's type; the weights stay float32.
+// q, k and v are cast to the autocast dtype, the weights to float32.
 template <c10::DeviceType device>
 AttentionOutput attention_autocast(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
                                    bool causal, const OptionalTensor& lengths, std::optional<double> scale) {

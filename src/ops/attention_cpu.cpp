@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt::attention on the CPU: tensors to raw pointers and strides, torch's thread pool to the kernels.
+// hkt::attention on the CPU: gives the kernels pointers, strides and torch's thread pool.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
@@ -16,7 +16,7 @@ namespace {
 
 using kernels::cpu::InstructionSet;
 
-// What the machine can run, limited by what torch itself uses (ATEN_CPU_CAPABILITY).
+// The machine's best instruction set, limited to what torch itself uses (ATEN_CPU_CAPABILITY).
 InstructionSet instruction_set() {
   static const InstructionSet set = [] {
     const std::string torch_uses = at::get_cpu_capability();
@@ -39,8 +39,8 @@ kernels::cpu::Machine torch_machine() {
 
 void check_length_values(const std::optional<at::Tensor>& lengths, int64_t longest) {
   if (!lengths) return;
-  const auto whole = lengths->to(at::kLong);
-  const auto values = whole.accessor<int64_t, 1>();
+  const auto int64_lengths = lengths->to(at::kLong);
+  const auto values = int64_lengths.accessor<int64_t, 1>();
   for (int64_t i = 0; i < values.size(0); ++i)
     TORCH_CHECK(values[i] >= 0 && values[i] <= longest, "hkt::attention: lengths[", i, "] is ", values[i],
                 ", must be 0 to ", longest);
@@ -51,14 +51,14 @@ at::Tensor workspace_for(const Problem& problem, const kernels::cpu::Machine& ma
   return at::empty({kernels::cpu::workspace_bytes(problem, machine)}, at::kByte);
 }
 
-// The gradients of short sequences are blocks of middling size that come and go with every call. glibc hands the end of its
-// heap back to the system when it exceeds twice the largest block that was ever mapped and freed, and the page faults that
-// follow cost as much as the kernel. One block of the largest size that counts, freed untouched, ends that, as the first
-// large tensor that a program frees does.
+// The gradients of short sequences are medium-sized blocks, allocated and freed with every call. glibc returns the top of
+// its heap to the system when that exceeds twice the largest block that was ever mapped and freed, and the page faults that
+// follow cost as much as the kernel. Freeing one block of the largest size that glibc takes into account raises that limit
+// for good, as the first large tensor that a program frees does.
 void keep_freed_memory() {
   static const bool kept = [] {
-    constexpr size_t largest_that_counts = size_t{31} << 20;  // glibc: less than 32 MiB
-    void* volatile block = std::malloc(largest_that_counts);  // volatile: the pair is not to be optimised away
+    constexpr size_t largest_block = size_t{31} << 20;  // glibc takes blocks below 32 MiB into account
+    void* volatile block = std::malloc(largest_block);  // volatile keeps the pair from being optimised away
     std::free(block);
     return true;
   }();

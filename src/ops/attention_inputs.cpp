@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks of the arguments of hkt::attention, and allocation of its results.
 #include "attention_inputs.h"
 
 #include <ATen/EmptyTensor.h>
@@ -19,7 +20,7 @@ bool is_supported(at::ScalarType type) {
   return type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf;
 }
 
-// An argument's name, spelt out only when there is something to say of it.
+// An argument's name, formatted only when an error is reported.
 struct Name {
   const char* text;
   std::optional<size_t> level = {};
@@ -35,7 +36,7 @@ void check_kind(const at::Tensor& tensor, const Name& name, int64_t rank, const 
               "; only dense (strided) tensors are allowed");
   TORCH_CHECK(tensor.dim() == rank, "hkt::attention: ", name, " has ", tensor.dim(), " dimensions, must have ", rank);
   TORCH_CHECK(tensor.device() == v.device(), "hkt::attention: ", name, " is on ", tensor.device(), ", v is on ",
-              v.device(), "; all must be on one device");
+              v.device(), "; all tensors must be on the same device");
 }
 
 void check_level(const at::Tensor& tensor, const char* list, size_t level, const at::Tensor& v,
@@ -43,7 +44,7 @@ void check_level(const at::Tensor& tensor, const char* list, size_t level, const
   const Name name{list, level};
   check_kind(tensor, name, 4, v);
   TORCH_CHECK(tensor.scalar_type() == v.scalar_type(), "hkt::attention: ", name, " is ", tensor.scalar_type(),
-              ", v is ", v.scalar_type(), "; q, k and v must have one type");
+              ", v is ", v.scalar_type(), "; q, k and v must have the same dtype");
   const c10::SymInt step = int64_t{1} << level;
   const c10::SymInt rows = (v.sym_size(2) + step - 1) / step;
   TORCH_CHECK(tensor.sym_size(0) == v.sym_size(0), "hkt::attention: ", name, " has batch size ", tensor.sym_size(0),
@@ -51,7 +52,7 @@ void check_level(const at::Tensor& tensor, const char* list, size_t level, const
   TORCH_CHECK(tensor.sym_size(1) == v.sym_size(1), "hkt::attention: ", name, " has ", tensor.sym_size(1),
               " heads, v has ", v.sym_size(1));
   TORCH_CHECK(tensor.sym_size(2) == rows, "hkt::attention: ", name, " has length ", tensor.sym_size(2), ", must be ",
-              rows, " = ceil(", v.sym_size(2), " / ", step, "), v's length halved ", level, " times");
+              rows, " = ceil(", v.sym_size(2), " / ", step, "), the length of v halved ", level, " times");
   TORCH_CHECK(tensor.sym_size(3) == width, "hkt::attention: ", name, " has width ", tensor.sym_size(3), ", q[0] has ",
               width);
 }
@@ -68,8 +69,8 @@ at::Tensor empty_dense(c10::SymIntArrayRef sizes, const at::TensorOptions& optio
   return empty_by(*allocator, known, c10::contiguous_strides(known), options);
 }
 
-// Whether each row lies dense in memory, with no other row's elements among its own.
-bool has_rows_apart(const at::Tensor& tensor) {
+// Whether rows are contiguous and do not overlap.
+bool has_separate_rows(const at::Tensor& tensor) {
   if (tensor.sym_stride(-1) != 1) return false;
   for (int64_t dim = 0; dim + 1 < tensor.dim(); ++dim) {
     if (tensor.sym_size(dim) > 1 && tensor.sym_stride(dim) < tensor.sym_size(-1)) return false;
@@ -77,10 +78,10 @@ bool has_rows_apart(const at::Tensor& tensor) {
   return true;
 }
 
-// Laid out as `tensor`, without its gaps. Where its rows overlap (windows, expanded views) the order of the dimensions in
-// memory says nothing, and the last need not come out as the last: then contiguous.
+// Uninitialised, with the dimensions in the same order in memory as in `tensor`, but without its gaps. Where rows overlap
+// (windows, expanded views) strides define no such order, and the last dimension might not come last: then contiguous.
 at::Tensor empty_dense_like(const at::Tensor& tensor, c10::Allocator* allocator) {
-  if (!has_rows_apart(tensor)) return empty_dense(tensor.sym_sizes(), tensor.options(), allocator);
+  if (!has_separate_rows(tensor)) return empty_dense(tensor.sym_sizes(), tensor.options(), allocator);
   if (allocator == nullptr) return at::empty_like(tensor);
   if (tensor.is_non_overlapping_and_dense())
     return empty_by(*allocator, tensor.sizes(), tensor.strides(), tensor.options());
@@ -131,7 +132,7 @@ void check_attention_gradient(const at::Tensor& grad_out, const at::Tensor& v, c
   for (const auto& [tensor, name] : {std::pair{grad_out, "grad_out"}, std::pair{out, "out"}}) {
     check_kind(tensor, {name}, 4, v);
     TORCH_CHECK(tensor.sym_sizes() == v.sym_sizes() && tensor.scalar_type() == v.scalar_type(),
-                "hkt::attention: ", name, " is ", tensor.scalar_type(), " ", tensor.sym_sizes(), ", must be as v, ",
+                "hkt::attention: ", name, " is ", tensor.scalar_type(), " ", tensor.sym_sizes(), ", must match v, ",
                 v.scalar_type(), " ", v.sym_sizes());
   }
   check_kind(lse, {"lse"}, 3, v);

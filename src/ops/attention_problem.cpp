@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tensors as arguments of the kernels, with copies of the inputs that the kernels cannot read.
 #include "attention_problem.h"
 
 #include <cmath>
@@ -21,28 +22,29 @@ kernels::Element element_of(at::ScalarType type) {
   }
 }
 
-// The kernels read and write rows whose numbers lie side by side.
-bool has_dense_rows(const at::Tensor& tensor) { return tensor.size(-1) == 1 || tensor.stride(-1) == 1; }
+// The kernels read and write contiguous rows only.
+bool has_contiguous_rows(const at::Tensor& tensor) { return tensor.size(-1) == 1 || tensor.stride(-1) == 1; }
 kernels::Array array_of(const at::Tensor& tensor) {
   return {tensor.data_ptr(), tensor.stride(0), tensor.stride(1), tensor.stride(2)};
 }
 
-// What is read: where it is laid out otherwise, a copy.
+// An input, copied unless its rows are contiguous.
 kernels::Array input(std::vector<at::Tensor>& held, const at::Tensor& tensor) {
-  held.push_back(has_dense_rows(tensor) ? tensor.resolve_neg() : tensor.contiguous());
+  held.push_back(has_contiguous_rows(tensor) ? tensor.resolve_neg() : tensor.contiguous());
   return array_of(held.back());
 }
-void* whole_input(std::vector<at::Tensor>& held, const at::Tensor& tensor, at::ScalarType type) {
+void* contiguous_input(std::vector<at::Tensor>& held, const at::Tensor& tensor, at::ScalarType type) {
   held.push_back(tensor.to(type).contiguous());
   return held.back().data_ptr();
 }
 
-// What is written: never a copy, which would be filled in the result's stead.
+// A result. Never a copy: the kernel would write to the copy and not to the result.
 kernels::Array output(const at::Tensor& tensor) {
-  TORCH_INTERNAL_ASSERT(has_dense_rows(tensor) && !tensor.is_neg(), "hkt::attention: a result has no dense rows");
+  TORCH_INTERNAL_ASSERT(has_contiguous_rows(tensor) && !tensor.is_neg(),
+                        "hkt::attention: the rows of a result are not contiguous");
   return array_of(tensor);
 }
-void* whole_output(const at::Tensor& tensor) {
+void* contiguous_output(const at::Tensor& tensor) {
   TORCH_INTERNAL_ASSERT(tensor.is_contiguous() && !tensor.is_neg(), "hkt::attention: a result is not contiguous");
   return tensor.data_ptr();
 }
@@ -66,8 +68,8 @@ AttentionCall<Problem> call_of(at::TensorList q, at::TensorList k, const at::Ten
     problem.k[level] = input(held, k[level]);
   }
   problem.v = input(held, v);
-  problem.weights = whole_input(held, weights, weight_type(v.scalar_type()));
-  if (lengths) problem.lengths = static_cast<const int64_t*>(whole_input(held, *lengths, at::kLong));
+  problem.weights = contiguous_input(held, weights, weight_type(v.scalar_type()));
+  if (lengths) problem.lengths = static_cast<const int64_t*>(contiguous_input(held, *lengths, at::kLong));
   return call;
 }
 
@@ -79,7 +81,7 @@ AttentionCall<kernels::AttentionForward> forward_call(at::TensorList q, at::Tens
                                                       std::optional<double> scale, const AttentionOutput& results) {
   auto call = call_of<kernels::AttentionForward>(q, k, v, weights, causal, lengths, scale);
   call.problem.out = output(std::get<0>(results));
-  call.problem.lse = whole_output(std::get<1>(results));
+  call.problem.lse = contiguous_output(std::get<1>(results));
   return call;
 }
 
@@ -92,14 +94,14 @@ AttentionCall<kernels::AttentionBackward> backward_call(const at::Tensor& grad_o
   auto& [problem, held] = call;
   const auto& [grad_q, grad_k, grad_v, grad_weights] = gradients;
   problem.out = input(held, std::get<0>(results));
-  problem.lse = whole_input(held, std::get<1>(results), weight_type(v.scalar_type()));
+  problem.lse = contiguous_input(held, std::get<1>(results), weight_type(v.scalar_type()));
   problem.grad_out = input(held, grad_out);
   for (size_t level = 0; level < q.size(); ++level) {
     problem.grad_q[level] = output(grad_q[level]);
     problem.grad_k[level] = output(grad_k[level]);
   }
   problem.grad_v = output(grad_v);
-  problem.grad_weights = whole_output(grad_weights);
+  problem.grad_weights = contiguous_output(grad_weights);
   return call;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors to what the kernels take: pointers and strides.
+// From tensors to the arguments of the kernels: pointers and strides.
 #pragma once
 
 #include "attention_inputs.h"
@@ -7,7 +7,7 @@
 
 namespace hkt::ops {
 
-// A kernel's problem and the tensors it points into; where the last stride is not 1 these are copies.
+// A kernel's arguments and the tensors they point into. A tensor whose last stride is not 1 is held as a copy.
 template <class Problem>
 struct AttentionCall {
   Problem problem;

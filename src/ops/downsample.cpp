@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operator hkt::downsample: causal downsampling by two, y[m] = Σ_r x[2m − r] · weight[r].
-// Rows 2m − 1 and 2m of x lie side by side, so two taps of a dense filter are one product that reads x where it lies.
+// Rows 2m − 1 and 2m of x are adjacent in memory, so two taps of a dense filter are one matrix product on a view of x.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <torch/autograd.h>
@@ -20,14 +20,14 @@ void check_inputs(const at::Tensor& x, const at::Tensor& weight) {
   TORCH_CHECK(type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf,
               "hkt::downsample: x is ", type, ", must be float32, float64, bfloat16 or float16");
   TORCH_CHECK(weight.scalar_type() == type, "hkt::downsample: weight is ", weight.scalar_type(), ", must be ", type,
-              " as x");
+              " like x");
   TORCH_CHECK(weight.device() == x.device(), "hkt::downsample: weight is on ", weight.device(), ", must be on ",
-              x.device(), " as x");
+              x.device(), " like x");
   const auto width = x.sym_size(2);
   const bool fits = (weight.dim() == 2 || weight.dim() == 3) && weight.sym_size(0) >= 1 &&
                     weight.sym_size(1) == width && (weight.dim() == 2 || weight.sym_size(2) == width);
   TORCH_CHECK(fits, "hkt::downsample: weight is ", weight.sym_sizes(), ", must be [taps, ", width, ", ", width,
-              "] (dense) or [taps, ", width, "] (depthwise) with one tap at least");
+              "] (dense) or [taps, ", width, "] (depthwise) with at least one tap");
 }
 
 void check_grad(const at::Tensor& grad, const at::Tensor& x) {
@@ -35,10 +35,10 @@ void check_grad(const at::Tensor& grad, const at::Tensor& x) {
   TORCH_CHECK(grad.sym_sizes().equals(expected), "hkt::downsample: grad is ", grad.sym_sizes(), ", must be ",
               c10::SymIntArrayRef(expected));
   TORCH_CHECK(grad.scalar_type() == x.scalar_type() && grad.device() == x.device(), "hkt::downsample: grad is ",
-              grad.scalar_type(), " on ", grad.device(), ", must be ", x.scalar_type(), " on ", x.device(), " as x");
+              grad.scalar_type(), " on ", grad.device(), ", must be ", x.scalar_type(), " on ", x.device(), " like x");
 }
 
-// Rows that follow each other without a gap, as the views below need; sequences may lie anywhere.
+// x, copied unless its rows follow each other without gaps, as the views below need. Sequences may be any distance apart.
 at::Tensor dense_rows(const at::Tensor& x) {
   const bool dense = x.stride(2) == 1 && x.stride(1) == x.size(2) && (x.size(0) == 1 || x.stride(0) > 0);
   return dense ? x : x.contiguous();
@@ -50,7 +50,7 @@ at::Tensor pairs(const at::Tensor& x, int64_t count) {
   return x.as_strided({x.size(0), count, 2 * width}, {x.stride(0), 2 * width, 1}, x.storage_offset() + width);
 }
 
-// What tap r multiplies, x[2m − r] for all m with 2m ≥ r, and the rows of y (or its gradient) that it goes to.
+// The inputs of tap r, x[2m − r] for all m with 2m ≥ r, and the rows of y (or its gradient) that it contributes to.
 int64_t first_row(int64_t tap) { return (tap + 1) / 2; }
 at::Tensor inputs_of(int64_t tap, const at::Tensor& x, int64_t rows) {
   const int64_t count = rows - first_row(tap);
@@ -68,7 +68,7 @@ at::Tensor as_one_matrix(const at::Tensor& a) {
   return a.as_strided({a.size(0) * a.size(1), a.size(2)}, {a.stride(1), 1});
 }
 
-// out = a · factor, or out += a · factor, for each matrix of a batch; a single product where the batch allows it.
+// out = a · factor, or out += a · factor, for each matrix of a batch; one product if the strides allow it.
 void multiply(at::Tensor out, const at::Tensor& a, const at::Tensor& factor, bool add) {
   if (out.numel() == 0) return;
   if (is_one_matrix(out) && is_one_matrix(a)) {
@@ -80,13 +80,14 @@ void multiply(at::Tensor out, const at::Tensor& a, const at::Tensor& factor, boo
   }
 }
 
-// A batch of sequences as one long sequence. With an even length, pairs() of it are those of each sequence and, at the
-// seams, pairs that the callers overwrite.
+// A batch of sequences as one long sequence. With an even length its pairs() are those of each sequence, and between them
+// pairs across the boundary of two sequences, whose results the callers overwrite.
 at::Tensor joined(const at::Tensor& x) { return x.view({1, x.size(0) * x.size(1), x.size(2)}); }
 bool can_join(const at::Tensor& x) { return x.size(1) % 2 == 0 && x.is_contiguous(); }
 
-// Sequences of odd length become such a matrix with a row before each; copying them costs less than many small products.
-bool needs_row_before(const at::Tensor& x) { return x.size(1) % 2 == 1 && x.size(0) > 1; }
+// Sequences of odd length become one long sequence with a padding row before each. That copy costs less than many small
+// products.
+bool needs_padding_row(const at::Tensor& x) { return x.size(1) % 2 == 1 && x.size(0) > 1; }
 
 at::Tensor dense_forward(const at::Tensor& x_any, const at::Tensor& weight) {
   const auto x = dense_rows(x_any);
@@ -100,7 +101,7 @@ at::Tensor dense_forward(const at::Tensor& x_any, const at::Tensor& weight) {
       continue;
     }
     const auto factor = stacked_taps(weight, pair);
-    if (!add && needs_row_before(x)) {
+    if (!add && needs_padding_row(x)) {
       const auto padded = at::constant_pad_nd(x, {0, 0, 1, 0});  // x[−1] = 0
       multiply(y, padded.view({x.size(0), rows, 2 * x.size(2)}), factor, add);
       continue;
@@ -117,7 +118,7 @@ at::Tensor dense_forward(const at::Tensor& x_any, const at::Tensor& weight) {
   return y;
 }
 
-// grad_x is written where it lies, as y is.
+// grad_x is written through the same views as x is read above.
 at::Tensor dense_backward_x(const at::Tensor& grad, const at::Tensor& weight, int64_t length) {
   const int64_t batch = grad.size(0), rows = grad.size(1), taps = weight.size(0);
   auto grad_x = at::empty({batch, length, grad.size(2)}, grad.options());
@@ -130,7 +131,7 @@ at::Tensor dense_backward_x(const at::Tensor& grad, const at::Tensor& weight, in
       continue;
     }
     const auto factor = stacked_taps(weight, pair).t();
-    if (!add && needs_row_before(grad_x)) {
+    if (!add && needs_padding_row(grad_x)) {
       const int64_t width = grad.size(2);
       const auto padded = at::empty({batch, rows, 2 * width}, grad.options());
       multiply(padded, grad, factor, add);
@@ -144,13 +145,13 @@ at::Tensor dense_backward_x(const at::Tensor& grad, const at::Tensor& weight, in
       const int64_t count = rows - pair - 1;
       multiply(pairs(grad_x, count), grad.narrow(1, pair + 1, count), factor, add);
     }
-    if (!add && length % 2 == 0) grad_x.select(1, length - 1).zero_();  // no output has seen it yet
+    if (!add && length % 2 == 0) grad_x.select(1, length - 1).zero_();  // no output uses this row through taps 0 and 1
     multiply(grad_x.narrow(1, 0, 1), grad.narrow(1, pair, 1), even_factor, add);
   }
   return grad_x;
 }
 
-// Σ over all rows of aᵀ · grad. Gathering the rows of a batch costs a copy, and less than summing a product of each.
+// Σ over all rows of aᵀ · grad. Gathering the rows of a batch is a copy, but cheaper than summing one product per sequence.
 at::Tensor transposed_product(const at::Tensor& a, const at::Tensor& grad) {
   const int64_t rows = a.size(0) * a.size(1);
   return at::mm(a.reshape({rows, a.size(2)}).t(), grad.reshape({rows, grad.size(2)}));

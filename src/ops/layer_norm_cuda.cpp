@@ -15,7 +15,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What both passes read and share; all tensors are contiguous.
+// Sets the fields that both passes use; all tensors are contiguous.
 void describe(kernels::cuda::LayerNorm& problem, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& mean,
               const at::Tensor& rstd, at::ScalarType type) {
   problem.element = type == at::kBFloat16 ? kernels::Element::bfloat16 : kernels::Element::float32;
@@ -62,7 +62,7 @@ struct Norm : torch::autograd::Function<Norm> {
     const auto device = current_device();
     const auto workspace = at::empty({kernels::cuda::workspace_bytes(problem, device)}, x.options().dtype(at::kByte));
     kernels::cuda::layer_norm_backward(problem, device, workspace.data_ptr());
-    return {grad_x, grad_weight, grad_bias, {}, {}};  // epsilon and type have none
+    return {grad_x, grad_weight, grad_bias, {}, {}};  // none for epsilon and type
   }
 };
 
@@ -80,7 +80,7 @@ bool layer_norm_cuda_takes(const at::Tensor& x, const at::Tensor& weight, const 
 at::Tensor layer_norm_cuda(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
                            at::ScalarType type) {
   TORCH_CHECK_VALUE(type == at::kFloat || type == at::kBFloat16, "type is ", type,
-                    "; the layer norm of hkt on CUDA gives float32 or bfloat16.");
+                    "; the layer norm of hkt on CUDA returns float32 or bfloat16.");
   return Norm::apply(x, weight, bias, epsilon, type);
 }
 

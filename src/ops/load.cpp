@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libhkt_ops, the library that Python loads: it makes sure that the torch in this process is the one hkt was built for,
-// and only then loads libhkt, which registers the operators. It needs no symbol of torch, so it loads under any.
+// libhkt_ops, the library that Python loads: it checks that this process runs the version of torch that hkt was built for,
+// and only then loads libhkt_operators. It uses no symbol of torch directly, so it loads with any version.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -8,7 +8,7 @@
 
 namespace {
 
-// The version of the torch in this process; empty if there is none, "unknown" if it cannot tell.
+// The version of torch in this process; empty if torch is not loaded, "unknown" if the version cannot be determined.
 std::string running_torch() {
   using ShowConfig = std::string (*)();
   constexpr auto show_config = "_ZN2at11show_configB5cxx11Ev";  // std::string at::show_config()
@@ -27,18 +27,18 @@ std::string running_torch() {
   return config.substr(version, config.find_first_not_of("0123456789.", version) - version);
 }
 
-// Empty, or why libhkt could not be loaded.
+// Empty, or why libhkt_operators could not be loaded.
 std::string load_hkt() {
   const std::string built_for = HKT_TORCH_VERSION;
   const std::string running = running_torch();
   if (running.empty())
-    return "hkt's operators need torch " + built_for + ", and no torch is loaded here; import torch first";
+    return "hkt's operators need torch " + built_for + ", but torch is not loaded; import torch first";
   if (running != built_for)
-    return "hkt was built for torch " + built_for + ", but torch " + running +
-           " is running here; install torch==" + built_for + ", or build hkt anew for this one";
-  if (dlopen(HKT_LIBRARY, RTLD_NOW | RTLD_NOLOAD)) return {};  // registering the operators twice would end the process
+    return "hkt was built for torch " + built_for + ", but this process runs torch " + running +
+           "; install torch==" + built_for + ", or rebuild hkt for the running version";
+  if (dlopen(HKT_LIBRARY, RTLD_NOW | RTLD_NOLOAD)) return {};  // registering operators twice would abort the process
   Dl_info self;
-  if (!dladdr(reinterpret_cast<void*>(&load_hkt), &self)) return "hkt cannot tell where libhkt_ops lies";
+  if (!dladdr(reinterpret_cast<void*>(&load_hkt), &self)) return "hkt cannot determine the path of libhkt_ops";
   const std::string path = self.dli_fname;
   const std::string folder = path.substr(0, path.find_last_of('/') + 1);
   if (!dlopen((folder + HKT_LIBRARY).c_str(), RTLD_NOW | RTLD_LOCAL))
@@ -47,7 +47,7 @@ std::string load_hkt() {
 }
 
 // An exception left pending makes the call to dlopen in Python's ctypes fail, so torch.ops.load_library raises an OSError
-// with this message above it. Throwing a C++ exception here would end the process instead.
+// with this message as its cause. Throwing a C++ exception here would abort the process instead.
 bool raise_in_python(const std::string& message) {
   const auto is_running = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "Py_IsInitialized"));
   const auto lock = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Ensure"));

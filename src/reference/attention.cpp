@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The definition of HKT attention and downsampling, in the order in which one would write it on paper.
+// The definition of HKT attention and downsampling, in the order of the formulas.
 #include <ATen/ATen.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// A level's scores [B, H, T_l, T_l], every entry repeated to its 2^l × 2^l block and cut to [B, H, T, T].
+// A level's scores [B, H, T_l, T_l], every entry repeated to a 2^l × 2^l block, cropped to [B, H, T, T].
 at::Tensor upsample(const at::Tensor& scores, std::size_t level, int64_t length) {
   const int64_t block = int64_t{1} << level;
   const auto rows = scores.repeat_interleave(block, 2).narrow(2, 0, length);
@@ -44,14 +44,14 @@ std::tuple<at::Tensor, at::Tensor> attention(at::TensorList q, at::TensorList k,
   const auto row = position.view({1, 1, length, 1});
   const auto column = position.view({1, 1, 1, length});
   const auto valid = lengths ? lengths->view({-1, 1, 1, 1}) : at::full({1, 1, 1, 1}, length, position.options());
-  const auto row_counts = row < valid;
-  auto allowed = row_counts & (column < valid);
+  const auto row_is_valid = row < valid;
+  auto allowed = row_is_valid & (column < valid);
   if (causal) allowed = allowed & (column <= row);
 
-  // Rows of padding keep their finite scores through the softmax and are zeroed after it: no NaN, also in gradients.
-  scores = scores.masked_fill(row_counts & ~allowed, -infinity);
+  // Padding rows keep their finite scores in the softmax and are zeroed after it, so that there is no NaN, in gradients too.
+  scores = scores.masked_fill(row_is_valid & ~allowed, -infinity);
   const auto probabilities = at::softmax(scores, 3).masked_fill(~allowed, 0);
-  const auto lse = at::logsumexp(scores.detach(), 3).masked_fill(~row_counts.squeeze(3), -infinity);
+  const auto lse = at::logsumexp(scores.detach(), 3).masked_fill(~row_is_valid.squeeze(3), -infinity);
   return {at::matmul(probabilities, v.to(dtype)).to(v.scalar_type()), lse};
 }
 
@@ -59,10 +59,10 @@ std::tuple<at::Tensor, at::Tensor> attention_concatenated(at::TensorList q, at::
                                                           const at::Tensor& weights, bool causal,
                                                           const std::optional<at::Tensor>& lengths,
                                                           std::optional<double> scale) {
-  const auto steps = at::arange(v.size(2), v.options().dtype(at::kLong));
+  const auto position = at::arange(v.size(2), v.options().dtype(at::kLong));
   std::vector<at::Tensor> q_features, k_features;
   for (std::size_t level = 0; level < q.size(); ++level) {
-    const auto source = steps.bitwise_right_shift(static_cast<int64_t>(level));
+    const auto source = position.bitwise_right_shift(static_cast<int64_t>(level));
     const auto q_level = q[level].index_select(2, source).to(weights.scalar_type());
     q_features.push_back(q_level * weights.slice(1, level, level + 1).unsqueeze(0).unsqueeze(3));
     k_features.push_back(k[level].index_select(2, source).to(weights.scalar_type()));
@@ -71,12 +71,12 @@ std::tuple<at::Tensor, at::Tensor> attention_concatenated(at::TensorList q, at::
   const auto keys = at::cat(k_features, 3);
   const double factor = scale_or_default(scale, q);
 
-  // [B, T, T]: what each row may look at. A row of padding may look at everything, and is thrown away afterwards.
-  auto mask = at::ones({v.size(0), v.size(2), v.size(2)}, steps.options().dtype(at::kBool));
+  // [B, T, T]: which keys each row attends to. Padding rows attend to everything, and their results are masked at the end.
+  auto mask = at::ones({v.size(0), v.size(2), v.size(2)}, position.options().dtype(at::kBool));
   auto padding = at::zeros({v.size(0), v.size(2)}, mask.options());
   if (causal) mask = mask.tril();
   if (lengths) {
-    padding = steps.unsqueeze(0).ge(lengths->unsqueeze(1));
+    padding = position.unsqueeze(0).ge(lengths->unsqueeze(1));
     mask = mask.logical_and(padding.logical_not().unsqueeze(1)).logical_or(padding.unsqueeze(2));
   }
   mask = mask.unsqueeze(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows what each head attended to, at each scale, with the input itself as the axis.
+// Shows what each head attends to at each level, as colours of the input's tokens and as heatmaps.
 'use strict';
 
 const data = JSON.parse(document.getElementById('data').textContent);
@@ -14,7 +14,7 @@ function element(tag, text, options = {}) {
   return made;
 }
 
-// A square matrix from its bytes.
+// Unpacks a square matrix, see quantised.h.
 function matrix(packed) {
   const bytes = Uint8Array.from(atob(packed.bytes), c => c.charCodeAt(0));
   const step = (packed.high - packed.low) / 255;
@@ -24,9 +24,9 @@ function matrix(packed) {
 
 const tokens = data.tokens, length = tokens.length;
 const state = { block: 0, head: 0, token: Math.max(0, length - 1), pinned: false };
-let head; // the chosen one, unpacked
+let head; // the selected head, unpacked
 
-function choose() {
+function unpackHead() {
   const packed = data.blocks[state.block].heads[state.head];
   head = { weights: packed.weights, attention: matrix(packed.attention), levels: packed.levels.map(matrix) };
   head.scores = Array.from({ length }, (_, i) => Array.from({ length }, (_, j) =>
@@ -40,7 +40,7 @@ extra.textContent = `
 .strips { display: grid; gap: 1rem; }
 .strip { line-height: 1.9; overflow-wrap: anywhere; font-family: ui-monospace, monospace; font-size: .9rem; }
 .strip span { padding: .1rem .05rem; border-radius: 3px; cursor: pointer; white-space: pre-wrap; }
-.strip span.chosen { outline: 2px solid var(--accent); }
+.strip span.selected { outline: 2px solid var(--accent); }
 .strip.image { display: grid; grid-template-columns: repeat(32, 1fr); width: min(100%, 20rem); line-height: 1; }
 .strip.image span { aspect-ratio: 1; padding: 0; border-radius: 0; font-size: 0; }
 .choices { display: flex; gap: 1rem; flex-wrap: wrap; margin: 1rem 0; }
@@ -53,8 +53,8 @@ function strip(title, parent) {
   const line = element('div', undefined, { class: 'strip' + (data.image ? ' image' : ''), role: 'group', 'aria-label': title });
   const spans = tokens.map((text, i) => {
     const made = element('span', data.image ? '' : text + (data.spaced ? ' ' : ''), { title: 'token ' + i + ': ' + text });
-    made.addEventListener('mouseenter', () => { if (!state.pinned) look(i); });
-    made.addEventListener('click', () => { state.pinned = !state.pinned || state.token !== i; look(i); });
+    made.addEventListener('mouseenter', () => { if (!state.pinned) showToken(i); });
+    made.addEventListener('click', () => { state.pinned = !state.pinned || state.token !== i; showToken(i); });
     return made;
   });
   line.append(...spans);
@@ -70,7 +70,7 @@ function paint(view, values, sentence) {
     span.style.background = data.image
       ? `color-mix(in srgb, ${color('--bad')} ${Math.round(100 * share)}%, rgb(${tokens[j]},${tokens[j]},${tokens[j]}))`
       : `color-mix(in srgb, ${color('--accent')} ${Math.round(70 * share)}%, transparent)`;
-    span.classList.toggle('chosen', j === state.token);
+    span.classList.toggle('selected', j === state.token);
   });
   view.caption.textContent = sentence;
 }
@@ -80,21 +80,21 @@ function top(values) {
     .map(([v, j]) => '“' + tokens[j] + '” at ' + j + ' (' + v.toFixed(3) + ')').join(', ');
 }
 
-function look(token) {
+function showToken(token) {
   state.token = token;
   paint(attended, head.attention[token], 'Token ' + token + ', “' + tokens[token] + '”, attends most to ' + top(head.attention[token]) + '.');
   scales.forEach((view, l) => {
     const row = head.levels[l][token >> l];
-    paint(view, tokens.map((_, j) => row[j >> l]), 'Scores of position ' + (token >> l) + ' of level ' + l + ', which stands for ' +
+    paint(view, tokens.map((_, j) => row[j >> l]), 'Scores of position ' + (token >> l) + ' of level ' + l + ', which covers ' +
       (1 << l) + (l ? ' tokens' : ' token') + '; weight λ = ' + head.weights[l].toFixed(3) + '.');
   });
 }
 
-// ---- maps, drawn when all are laid out, because a plot takes the width that its place has then
+// ---- heatmaps, drawn after the page is laid out, because a plot takes the width of its container
 
 let plots = [];
 
-function map(parent, title, caption, values, symmetric) {
+function heatmap(parent, title, caption, values, symmetric) {
   const plot = element('div', undefined, { class: 'plot', role: 'img', 'aria-label': title + '. ' + caption });
   const card = element('figure');
   card.append(element('h3', title), plot, element('figcaption', caption));
@@ -113,11 +113,11 @@ function drawMaps() {
   plots = [];
   const s = head.scores;
   const part = sign => s.map((row, i) => row.map((x, j) => (x + sign * s[j][i]) / 2));
-  map(maps, 'Attention', 'Rows are queries, columns keys.', head.attention, false);
-  map(maps, 'Scores, all levels', 'Before the softmax, weighted by λ.', s, true);
-  map(maps, 'Reciprocal part', 'Symmetric: what two tokens are to each other.', part(1), true);
-  map(maps, 'Directional part', 'Antisymmetric: what one is to the other and not the other to it.', part(-1), true);
-  head.levels.forEach((level, l) => map(maps, 'Level ' + l, level.length + ' positions, λ = ' + head.weights[l].toFixed(3) + '.', level, true));
+  heatmap(maps, 'Attention', 'Rows are queries, columns keys.', head.attention, false);
+  heatmap(maps, 'Scores, all levels', 'Before the softmax, weighted by λ.', s, true);
+  heatmap(maps, 'Reciprocal part', 'Symmetric part of the scores: the same in both directions.', part(1), true);
+  heatmap(maps, 'Directional part', 'Antisymmetric part of the scores: opposite in the two directions.', part(-1), true);
+  head.levels.forEach((level, l) => heatmap(maps, 'Level ' + l, level.length + ' positions, λ = ' + head.weights[l].toFixed(3) + '.', level, true));
   plots.forEach(draw => draw());
 }
 
@@ -125,27 +125,27 @@ function drawMaps() {
 
 page.replaceChildren();
 page.append(element('h1', data.title));
-const said = data.probabilities.find(p => p.label === data.prediction);
-page.append(element('p', 'Prediction: ' + data.prediction + ' (' + (100 * said.probability).toFixed(1) + ' %)' +
+const predicted = data.probabilities.find(p => p.label === data.prediction);
+page.append(element('p', 'Prediction: ' + data.prediction + ' (' + (100 * predicted.probability).toFixed(1) + ' %)' +
   (data.label === null ? '.' : '; the label is ' + data.label + '.'), { class: 'answer' }));
 const choices = element('div', undefined, { class: 'choices' });
 for (const [name, count] of [['block', data.blocks.length], ['head', data.blocks[0].heads.length]]) {
   const label = element('label', name + ' ');
   const select = element('select', undefined, { 'aria-label': name });
   for (let i = 0; i < count; ++i) select.append(element('option', String(i), { value: i }));
-  select.addEventListener('change', () => { state[name] = Number(select.value); choose(); look(state.token); drawMaps(); });
+  select.addEventListener('change', () => { state[name] = Number(select.value); unpackHead(); showToken(state.token); drawMaps(); });
   label.append(select);
   choices.append(label);
 }
-page.append(choices, element('p', 'Point at a token to see where it attends, at each scale; click to keep it.', { class: 'soft' }));
-choose();
+page.append(choices, element('p', 'Hover over a token to see where it attends at each level; click to pin it.', { class: 'soft' }));
+unpackHead();
 const strips = element('div', undefined, { class: 'strips' });
 page.append(strips);
-const attended = strip('Attention of the chosen token', strips);
+const attended = strip('Attention of the selected token', strips);
 const scales = head.levels.map((_, l) => strip('Level ' + l, strips));
-page.append(element('h2', 'Maps'));
+page.append(element('h2', 'Heatmaps'));
 const maps = element('div', undefined, { class: 'grid' });
 page.append(maps);
-look(state.token);
+showToken(state.token);
 drawMaps();
 document.documentElement.dataset.ready = 'yes';

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws the report from the data that stands in the page. Every figure gets a caption and a sentence for those who cannot
-// see it.
+// Draws the report from the data embedded in the page. Every figure gets a caption and a description for screen readers.
 'use strict';
 
 const data = JSON.parse(document.getElementById('data').textContent);
@@ -30,7 +29,7 @@ function section(title, text) {
   return grid;
 }
 
-// Drawn when the whole page is laid out, because a plot takes the width that its place has then.
+// Drawn after the page is laid out, because a plot takes the width of its container.
 const plots = [];
 
 function figure(parent, title, caption, description, traces, layout = {}, height) {
@@ -68,7 +67,7 @@ const last = list => list[list.length - 1];
 const epochs = run => run.epochs.map(e => e.epoch + 1);
 const mean = list => list.reduce((a, b) => a + b, 0) / list.length;
 
-// Mean over blocks and heads of something that the probe took, by level.
+// Mean over blocks and heads of a value from the per-epoch theory metrics, by level.
 function probed(run, pick) {
   const points = (run.probes || []).filter(p => p.theory);
   const levels = run.config.model.levels;
@@ -94,15 +93,15 @@ function answer() {
   data.comparisons.forEach(c => {
     add(page, element('h3', c.experiment + ', ' + c.budget + ' budget, ' + (c.seeds.length > 1 ? 'seeds ' : 'seed ') + c.seeds.join(', ')));
     const first = c.models[0];
-    table(page, ['name', 'model', 'parameters', 'test accuracy', 'to ' + first.name, 'step', 'ratio'], c.models.map(m => [
+    table(page, ['name', 'model', 'parameters', 'test accuracy', 'vs. ' + first.name, 'step', 'ratio'], c.models.map(m => [
       m.name, m.what, m.parameters.toLocaleString('en'), spread(m, c), m === first ? '' : (m.mean - first.mean >= 0 ? '+' : '−') + Math.abs(m.mean - first.mean).toFixed(2),
       finite(m.step_seconds) ? (1e3 * m.step_seconds).toFixed(1) + ' ms' : '–', finite(m.step_ratio) ? m.step_ratio.toFixed(2) + '×' : '–']));
     const tests = c.comparisons.map(t => t.model + ' against ' + t.with + ': ' + (t.gain >= 0 ? '+' : '−') + Math.abs(t.gain).toFixed(2) +
       (t.paired_t_test_p === null ? '' : ', paired t-test p = ' + probability(t.paired_t_test_p)) + ', McNemar p by seed ' + t.mcnemar_p.map(probability).join(', '));
     if (tests.length && tests.length < 10) add(page, add(element('ul', undefined, { class: 'soft' }), ...tests.map(t => element('li', t))));
     const paper = published.paper[c.experiment];
-    if (paper) add(page, element('p', 'The paper: standard ' + paper.standard[0].toFixed(2) + ' %, HKT ' + paper.hkt[0].toFixed(2) +
-      ' %. Its models and data are not described in what could be read, so gains can be compared, levels cannot.', { class: 'soft' }));
+    if (paper) add(page, element('p', 'The paper reports ' + paper.standard[0].toFixed(2) + ' % for standard attention and ' + paper.hkt[0].toFixed(2) +
+      ' % for HKT. The text available to us does not describe its models and data, so gains can be compared, but not absolute accuracies.', { class: 'soft' }));
   });
 }
 
@@ -114,8 +113,8 @@ function runsTable(runs) {
 }
 
 function architecture() {
-  const grid = section('Figure 1: the models, and what they weigh',
-    'Each attention layer sees its input at L resolutions. Level l has half the tokens of the level below; its scores are weighted by λ, learned for each head.');
+  const grid = section('Figure 1: the models and their level weights',
+    'Each attention layer sees its input at L resolutions. Level l has half as many tokens as level l − 1; its scores are weighted by λ, learned for each head.');
   data.runs.filter(run => run.config.model.levels > 1 && run.epochs.length).forEach(run => {
     const weights = last(run.epochs).level_weights;
     const rows = weights.flatMap((block, b) => block.map((head, h) => ({ name: 'block ' + b + ', head ' + h, head })));
@@ -133,7 +132,7 @@ function learning() {
   [...new Set(data.runs.map(run => run.experiment))].forEach(experiment => {
     const runs = data.runs.filter(run => run.experiment === experiment);
     figure(grid, 'Validation accuracy by epoch' + (experiment ? ', ' + experiment : ''), 'One line for each run.',
-      runs.map(r => r.name + ' ends at ' + (r.epochs.length ? percent(last(r.epochs).validation_accuracy) : 'nothing')).join('; '),
+      runs.map(r => r.name + (r.epochs.length ? ' ends at ' + percent(last(r.epochs).validation_accuracy) : ' has no finished epoch')).join('; '),
       runs.map(run => ({ x: epochs(run), y: run.epochs.map(e => 100 * e.validation_accuracy), name: run.name, mode: 'lines+markers' })),
       { xaxis: { title: { text: 'epoch' } }, yaxis: { title: { text: '%' } } });
   });
@@ -151,12 +150,12 @@ function learning() {
   });
 }
 
-function barTraces(bars, own, lying) {
+function barTraces(bars, own, horizontal) {
   const names = bars.map(b => b.name), values = bars.map(b => b.value);
   const errors = { array: bars.map(b => b.error), visible: bars.some(b => b.error > 0) };
   return [{
     type: 'bar', text: values.map(v => v.toFixed(1)), marker: { color: bars.map((_, i) => i < own ? palette[i % palette.length] : '#9aa0a8') },
-    ...(lying ? { orientation: 'h', x: values, y: names, error_x: errors } : { x: names, y: values, error_y: errors }),
+    ...(horizontal ? { orientation: 'h', x: values, y: names, error_x: errors } : { x: names, y: values, error_y: errors }),
   }];
 }
 
@@ -174,18 +173,18 @@ function accuracyBars(grid) {
   groups.forEach(group => {
     const others = Object.entries(published.long_range_arena[group.task] || {}).map(([name, value]) => ({ name: name + ' (LRA)', value, error: 0 }));
     const bars = [...group.bars, ...others];
-    const lying = bars.length > 14;  // names of so many would not fit side by side
+    const horizontal = bars.length > 14;  // so many names do not fit side by side
     figure(grid, 'Test accuracy, ' + group.title, others.length
       ? 'Grey: figures that Long Range Arena published for its own, larger setting of the task. They are context, not a comparison.'
-      : 'Scored once, by the checkpoint that was best on validation.',
+      : 'Scored once, with the checkpoint that was best on validation.',
       bars.map(b => b.name + ' ' + b.value.toFixed(2) + ' %').join('; '),
-      barTraces(bars, group.bars.length, lying), lying
+      barTraces(bars, group.bars.length, horizontal), horizontal
         ? { xaxis: { title: { text: '%' } }, yaxis: { autorange: 'reversed' } } : { yaxis: { title: { text: '%' } } },
-      lying ? bars.length * 1.5 + 5 : undefined);
+      horizontal ? bars.length * 1.5 + 5 : undefined);
   });
 }
 
-// κ over its Gaussian value against the model's width, where runs of several widths are here.
+// κ over its Gaussian value against the model's width, if there are runs of at least three widths.
 function widthFigures(grid) {
   const runs = data.runs.filter(run => run.config.model.levels > 1 && (run.probes || []).some(p => p.theory));
   const widths = [...new Set(runs.map(run => run.config.model.width))].sort((a, b) => a - b);
@@ -200,7 +199,7 @@ function widthFigures(grid) {
         return series ? pick(series) : null;
       }),
     }));
-    figure(grid, 'κ against width, ' + when, 'Mardia’s kurtosis of each level’s scores over its value for Gaussian scores, mean over blocks and heads; 1 is Gaussian.',
+    figure(grid, 'κ against width, ' + when, 'Mardia’s kurtosis of each level’s scores divided by its value for Gaussian scores, mean over blocks and heads; 1 is Gaussian.',
       lines.map(l => l.name + ': ' + l.x.map((w, i) => 'd = ' + w + ' ' + short(l.y[i])).join(', ')).join('; '),
       lines, { xaxis: { title: { text: 'd' }, type: 'log', tickvals: widths, ticktext: widths.map(String) }, yaxis: { title: { text: 'κ / Gaussian κ' } } });
   });
@@ -217,7 +216,7 @@ function training() {
         { x: epochs(run), y: run.epochs.map(e => 100 * e.validation_accuracy), name: 'validation accuracy, %', yaxis: 'y2', line: { color: palette[1], dash: 'dash' } }],
       { xaxis: { title: { text: 'epoch' } }, yaxis: { title: { text: 'loss' } }, yaxis2: { overlaying: 'y', side: 'right', showgrid: false, title: { text: '%' } } });
     const kurtosis = probed(run, t => t.kurtosis_p), skewness = probed(run, t => t.skewness_p);
-    if (kurtosis.length) figure(grid, run.name + ': p-values by epoch', 'Mardia’s tests, mean over blocks and heads. Solid: kurtosis, dotted: skewness. Below 0.05 the scores are not Gaussian.',
+    if (kurtosis.length) figure(grid, run.name + ': p-values by epoch', 'Mardia’s tests, mean over blocks and heads. Solid: kurtosis, dotted: skewness. Below 0.05 normality is rejected.',
       kurtosis.map(s => 'level ' + s.level + ' kurtosis ends at ' + short(last(s.y))).join('; '),
       [...kurtosis.map(s => ({ x: s.x, y: s.y, name: 'level ' + s.level + ', kurtosis', line: { color: palette[s.level] } })),
         ...skewness.map(s => ({ x: s.x, y: s.y, name: 'level ' + s.level + ', skewness', line: { color: palette[s.level], dash: 'dot' } }))],
@@ -235,7 +234,7 @@ function training() {
     }
     ['kurtosis_p', 'skewness_p'].forEach(name => {
       const rows = heads.map(h => h.levels.map(l => l.gaussianity[name] ?? null));
-      figure(grid, run.name + ': final p-values, ' + name.replace('_p', ''), 'Level by block and head; dark is small, and below 0.05 not Gaussian.',
+      figure(grid, run.name + ': final p-values, ' + name.replace('_p', ''), 'By block, head and level; dark is small. Below 0.05 normality is rejected.',
         heads.map((h, i) => 'block ' + h.block + ' head ' + h.head + ': ' + rows[i].map(short).join(', ')).join('; '),
         [{ type: 'heatmap', x: rows[0].map((_, l) => 'level ' + l), y: heads.map(h => 'block ' + h.block + ', head ' + h.head), z: rows,
           zmin: 0, zmax: 1, colorscale: 'Viridis', texttemplate: '%{z:.2f}' }],
@@ -244,7 +243,7 @@ function training() {
   });
 }
 
-// Acklam's rational approximation would be more than a plot needs: bisection on the error function's series is enough.
+// By bisection on a series of the distribution function, which is accurate enough for a plot.
 function normalQuantile(p) {
   let low = -8, high = 8;
   for (let i = 0; i < 60; ++i) {
@@ -261,9 +260,9 @@ function normalBelow(x) {
 
 function claims() {
   const examined = data.runs.filter(run => run.theory);
-  add(page, element('h2', 'The claims'));
+  add(page, element('h2', 'The paper’s claims'));
   if (!examined.length) {
-    add(page, element('p', 'No run has been examined yet: `hkt theory DIR` does it.'));
+    add(page, element('p', 'No run has been examined yet; use `hkt theory DIR`.'));
     return;
   }
   examined[0].theory.claims.forEach((claim, index) => {
@@ -288,12 +287,12 @@ const headsOf = run => run.theory.blocks.flatMap(b => b.heads.map(h => ({ ...h, 
 const claimFigures = {
   psd(grid, run) {
     const heads = headsOf(run);
-    figure(grid, run.name + ': spectrum of B', 'Eigenvalues that are not zero by construction, sorted. Below the line they are negative.',
+    figure(grid, run.name + ': spectrum of B', 'Sorted eigenvalues, without those that are zero by construction. Those below the zero line are negative.',
       heads.map(h => h.name + ': ' + (100 * h.spectrum[0].negative_energy).toFixed(1) + ' % of the energy negative').join('; '),
       heads.map((h, i) => ({ y: h.spectrum[0].eigenvalues, name: h.name, mode: 'lines', line: { dash: dashes[Math.floor(i / palette.length) % dashes.length] } })),
       { xaxis: { title: { text: 'index' } }, yaxis: { title: { text: 'eigenvalue' } } });
     const points = (run.probes || []).filter(p => p.theory);
-    if (points.length > 1) figure(grid, run.name + ': smallest eigenvalue of scores by epoch', 'Of the symmetrised scores on a validation sequence, over the largest; one line for each head. Epoch 0 is before training.',
+    if (points.length > 1) figure(grid, run.name + ': smallest eigenvalue of scores by epoch', 'Symmetrised scores on a validation sequence; divided by the largest eigenvalue in magnitude. One line per head; epoch 0 is before training.',
       'From epoch ' + points[0].epoch + ' to ' + last(points).epoch,
       heads.map((h, i) => ({ x: points.map(p => p.epoch), name: h.name,
         y: points.map(p => p.theory.flatMap(b => b.heads)[i].scores_smallest_eigenvalue_share), mode: 'lines+markers' })),
@@ -301,7 +300,7 @@ const claimFigures = {
   },
   decomposition(grid, run) {
     const heads = headsOf(run);
-    figure(grid, run.name + ': directionality', 'The antisymmetric share of each level’s scores. A random matrix has one half.',
+    figure(grid, run.name + ': directionality', 'The antisymmetric share of each level’s squared norm. For a random matrix it is one half.',
       heads.map(h => h.name + ': ' + h.levels.map(l => (100 * l.directionality).toFixed(1) + ' %').join(', ')).join('; '),
       heads[0].levels.map((_, l) => ({ type: 'bar', x: heads.map(h => h.name), y: heads.map(h => 100 * h.levels[l].directionality), name: 'level ' + l })),
       { barmode: 'group', yaxis: { title: { text: '%' } } });
@@ -310,12 +309,12 @@ const claimFigures = {
     if (run.config.model.levels < 2) return;
     const heads = headsOf(run), kept = heads[0].depth.map(d => d.kept);
     const average = name => kept.map((_, i) => { const values = heads.map(h => h.depth[i][name]).filter(finite); return values.length ? mean(values) : null; });
-    const lines = [['measured KL', 'kl', 'solid'], ['Gaussian part', 'gaussian', 'dash'], ['Hoeffding bound', 'hoeffding', 'dot'], ['bound by the weights', 'weight_bound', 'dot'], ['geometric bound', 'geometric', 'dashdot']];
-    figure(grid, run.name + ': the cost of fewer levels', 'KL divergence from the full model when the first levels alone are kept, mean over heads and queries; logarithmic. With all levels it is zero.',
+    const lines = [['measured KL', 'kl', 'solid'], ['Gaussian part', 'gaussian', 'dash'], ['Hoeffding bound', 'hoeffding', 'dot'], ['weight bound', 'weight_bound', 'dot'], ['geometric bound', 'geometric', 'dashdot']];
+    figure(grid, run.name + ': the cost of fewer levels', 'KL divergence from the full model if only the first levels are kept, mean over heads and queries, logarithmic scale. With all levels it is zero.',
       kept.map((k, i) => k + ' kept: ' + short(average('kl')[i])).join('; '),
       lines.map(([name, key, dash]) => ({ x: kept, y: average(key).map(v => v > 0 ? v : null), name, line: { dash }, mode: 'lines+markers' })),
       { xaxis: { title: { text: 'levels kept' }, dtick: 1 }, yaxis: { type: 'log', title: { text: 'nats' } } });
-    figure(grid, run.name + ': the three parts', 'KL = Gaussian ½κ₂ + non-Gaussian −κ₃/6 + κ₄/24 + remainder.',
+    figure(grid, run.name + ': the three parts of the KL divergence', 'KL = Gaussian ½κ₂ + non-Gaussian −κ₃/6 + κ₄/24 + remainder.',
       kept.map((k, i) => k + ' kept: ' + ['gaussian', 'non_gaussian', 'remainder'].map(n => short(average(n)[i])).join(', ')).join('; '),
       [['Gaussian', 'gaussian'], ['non-Gaussian', 'non_gaussian'], ['remainder', 'remainder']].map(([name, key]) => ({ type: 'bar', x: kept, y: average(key), name })),
       { barmode: 'relative', xaxis: { title: { text: 'levels kept' }, dtick: 1 }, yaxis: { title: { text: 'nats' } } });
@@ -332,12 +331,12 @@ function provenance() {
   add(page, element('p', 'Written by hkt ' + data.where.version + ', commit ' + data.where.commit + ', on ' + data.where.date + ', ' + data.where.processor + '.', { class: 'soft' }));
 }
 
-// What one run's files lack or have in another form costs the page that part alone.
+// A missing or malformed value in the files of a run affects only one part of the page.
 function part(draw) {
   try {
     draw();
   } catch (error) {
-    add(page, element('p', 'A part of this page could not be drawn: a file of the runs holds something unexpected (' + error.message + ').', { class: 'soft' }));
+    add(page, element('p', 'A part of this page could not be drawn: a file of the runs contains something unexpected (' + error.message + ').', { class: 'soft' }));
   }
 }
 part(answer);
@@ -348,7 +347,7 @@ if (data.runs.length) {
   part(claims);
 }
 provenance();
-// A page of very many plots draws each when it comes near the window, and all before it is printed.
+// With very many plots, each is drawn when it comes near the viewport, and all before the page is printed.
 const lazily = plots.length > 60;
 if (lazily) {
   const waiting = new Map(plots);

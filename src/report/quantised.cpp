@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Quantises linearly between the smallest and the largest value.
 #include "report/quantised.h"
 
 #include <algorithm>

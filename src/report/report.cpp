@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Fills the page template with data and scripts.
 #include "report/report.h"
 
 #include <stdexcept>
@@ -10,8 +11,8 @@
 namespace hkt::report {
 namespace {
 
-// JSON as the text of a script element, where "<!--", "<script" and "</script" mean something to the browser: in JSON a "<"
-// stands in strings alone, and there it can be written otherwise.
+// Escapes JSON for a script element, in which "<!--", "<script" and "</script" are special. In JSON a "<" occurs only within
+// strings, where it can be written as an escape sequence.
 std::string inside_script(const std::string& json) {
   std::string result;
   result.reserve(json.size());
@@ -27,7 +28,7 @@ std::string inside_script(const std::string& json) {
 
 void replace(std::string& text, std::string_view mark, std::string_view with) {
   const auto at = text.find(mark);
-  if (at == std::string::npos) throw std::logic_error("the page has no place for " + std::string(mark) + ".");
+  if (at == std::string::npos) throw std::logic_error("the page template has no " + std::string(mark) + ".");
   text.replace(at, mark.size(), with);
 }
 
@@ -35,7 +36,7 @@ std::string filled(const nlohmann::ordered_json& data, std::string_view script) 
   std::string text(resources::page_html());
   replace(text, "@SCRIPT@", script);
   replace(text, "@PLOTLY@", resources::plotly_js());
-  replace(text, "@DATA@", inside_script(fields::dump(data)));  // last: it may hold anything
+  replace(text, "@DATA@", inside_script(fields::dump(data)));  // last: the data may contain the other marks
   return text;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of the page.
+// Embeds the files of the page.
 #include "resources.h"
 
 #include "files/embedded.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that are part of the program.
+// Files embedded in the program.
 #pragma once
 
 #include <string_view>

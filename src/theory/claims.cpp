@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The verdict on each claim, and its sentence.
 #include "theory/claims.h"
 
 #include <fmt/format.h>
@@ -12,13 +13,13 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr double exact = 1e-9;  // relative errors below this are rounding
+constexpr double exact = 1e-9;  // relative errors below this count as rounding
 constexpr double significance = 0.05;
 
-// Calls look(head) for the entry of each head of each block.
-void for_heads(const json& examination, const std::function<void(const json&)>& look) {
+// Calls visit(head) with the entry of each head of each block.
+void for_heads(const json& examination, const std::function<void(const json&)>& visit) {
   for (const auto& block : examination["blocks"])
-    for (const auto& head : block["heads"]) look(head);
+    for (const auto& head : block["heads"]) visit(head);
 }
 
 Claim titled(const std::string& key, const std::string& paper, const std::string& title) {
@@ -30,8 +31,8 @@ Claim titled(const std::string& key, const std::string& paper, const std::string
 }
 
 Claim semidefinite(const json& examination, const ModelConfig& config) {
-  Claim claim =
-      titled("psd", "Proposition 3.1", "The symmetrised scores form a positive semidefinite kernel if B is one");
+  Claim claim = titled("psd", "Proposition 3.1",
+                       "The symmetrised scores form a positive semidefinite kernel if B is positive semidefinite");
   std::int64_t kernels = 0, definite = 0;
   double energy = 0, smallest = 0;
   bool implied = true;
@@ -51,33 +52,30 @@ Claim semidefinite(const json& examination, const ModelConfig& config) {
   if (config.positions == Positions::rotary && config.psd != Psd::tied) {
     claim.sentence = fmt::format(
         "With rotary positions the bilinear form depends on the distance, so the condition on B does not apply; on "
-        "real "
-        "inputs the smallest eigenvalue of the symmetrised scores is {:.3f} of the largest.",
+        "real inputs the smallest eigenvalue of the symmetrised scores is {:.3f} times the largest in magnitude.",
         smallest);
     return claim;
   }
   claim.verdict = implied && definite == kernels ? Verdict::holds : Verdict::fails;
   if (definite == kernels) {
     claim.sentence = fmt::format(
-        "B is positive semidefinite in all {} kernels, and the scores' smallest eigenvalue on real inputs is {:.1e} of "
-        "the largest.",
+        "B is positive semidefinite in all {} kernels, and on real inputs the smallest eigenvalue of the symmetrised "
+        "scores is {:.1e} times the largest in magnitude.",
         kernels, smallest);
   } else {
     claim.sentence = fmt::format(
-        "The condition is met by {} of {} kernels: on average {:.1f} % of B's energy is negative, and on real inputs "
-        "the "
-        "smallest eigenvalue of the symmetrised scores is {:.3f} of the largest. Free projections of several heads "
-        "never "
-        "meet it.",
+        "The condition is met by {} of {} kernels: on average {:.1f} % of B's spectral energy is negative, and on real "
+        "inputs the smallest eigenvalue of the symmetrised scores is {:.3f} times the largest in magnitude. Free "
+        "projections of several heads never meet it.",
         definite, kernels, 100 * energy, smallest);
   }
   return claim;
 }
 
 Claim decomposition(const json& examination, const ModelConfig& config) {
-  Claim claim =
-      titled("decomposition", "Propositions 3.5 and 3.6",
-             "Scores are a reciprocal and a directional part at each level, and downsampling keeps them apart");
+  Claim claim = titled(
+      "decomposition", "Propositions 3.5 and 3.6",
+      "At each level scores split into a reciprocal and a directional part, and downsampling preserves the split");
   double worst = 0, independence = 1, lowest = 1, highest = 0;
   for_heads(examination, [&](const json& head) {
     if (!head["commutation_error"].is_null()) worst = std::max(worst, head["commutation_error"].get<double>());
@@ -89,12 +87,11 @@ Claim decomposition(const json& examination, const ModelConfig& config) {
   });
   claim.verdict = worst < exact && independence > 0 ? Verdict::holds : Verdict::fails;
   const auto commutes = config.positions == Positions::rotary
-                            ? std::string("With rotary positions there is no one bilinear form to symmetrise")
+                            ? std::string("With rotary positions there is no single bilinear form to symmetrise")
                             : fmt::format("Symmetrising commutes with downsampling and upsampling to {:.1e}", worst);
   claim.sentence = fmt::format(
-      "{}; between {:.1f} and {:.1f} % of a level's scores are directional, and the parts of all levels are "
-      "independent "
-      "(smallest eigenvalue of their Gram matrix {:.1e}).",
+      "{}; the directional part is {:.1f} to {:.1f} % of a level's squared norm, and the smallest eigenvalue of the "
+      "Gram matrix of all parts is {:.1e} (above 0: they are linearly independent).",
       commutes, 100 * lowest, 100 * highest, independence);
   return claim;
 }
@@ -107,18 +104,17 @@ Claim subsumption(const json& examination) {
   const std::int64_t rank = found["rank"], width = found["head_width"];
   claim.verdict = standard < exact && convolution < exact && rank > width ? Verdict::holds : Verdict::fails;
   claim.sentence = fmt::format(
-      "Weights were built that turn the module into standard attention (error {:.1e}) and into a convolution with taps "
-      "of "
-      "both signs (error {:.1e}); scores of rank {} come from heads of width {}.",
+      "With constructed weights the module equals standard attention (error {:.1e}) and a convolution with taps of "
+      "both signs (error {:.1e}); its scores reach rank {} with heads of width {}.",
       standard, convolution, rank, width);
   return claim;
 }
 
 Claim depth(const json& examination, const ModelConfig& config) {
-  Claim claim =
-      titled("depth", "results 4.3 and 4.4", "Leaving out levels costs a KL divergence of three parts that decays");
+  Claim claim = titled("depth", "results 4.3 and 4.4",
+                       "Dropping levels costs a KL divergence that has three parts and decays with the levels kept");
   if (config.levels < 2) {
-    claim.sentence = "The model has one level, so there is nothing to leave out.";
+    claim.sentence = "The model has one level, so there is no level to drop.";
     return claim;
   }
   double identity = 0, excess = -1, first = 0, last = 0;
@@ -133,10 +129,11 @@ Claim depth(const json& examination, const ModelConfig& config) {
   });
   claim.verdict = identity < exact && excess < exact ? Verdict::holds : Verdict::fails;
   claim.sentence = fmt::format(
-      "The identity holds to {:.1e} and no row exceeds its bounds; keeping level 0 alone costs {:.4f} nats on "
-      "average{}, "
-      "and the level weights decay in {} of {} heads.",
-      identity, first / static_cast<double>(heads),
+      "The identity holds to {:.1e} and {}; keeping only level 0 costs {:.4f} nats on average{}, and the level weights "
+      "decay in {} of {} heads.",
+      identity,
+      excess < exact ? "no row exceeds its bounds" : fmt::format("a row exceeds its bounds by {:.1e}", excess),
+      first / static_cast<double>(heads),
       config.levels > 2 ? fmt::format(", keeping all but the last {:.4f}", last / static_cast<double>(heads)) : "",
       decaying, heads);
   return claim;
@@ -164,9 +161,8 @@ Claim gaussianity(const json& examination) {
   }
   claim.verdict = 2 * kept_skewness >= tests && 2 * kept_kurtosis >= tests ? Verdict::holds : Verdict::fails;
   claim.sentence = fmt::format(
-      "Mardia's tests, {} samples or more each, find no departure at 5 % in skewness for {} and in kurtosis for {} of "
-      "{} "
-      "levels of heads; the kurtosis is {:.2f} of the Gaussian one on average.",
+      "Mardia's tests at the 5 % level, with at least {} samples each, do not reject normality by skewness for {} and "
+      "by kurtosis for {} of {} pairs of head and level; on average the kurtosis is {:.2f} times the Gaussian value.",
       fewest, kept_skewness, kept_kurtosis, tests, ratio / static_cast<double>(tests));
   return claim;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The error of keeping the first levels only: measured, taken apart, and bounded.
+// The error of keeping only the first levels: measured, decomposed and bounded.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -13,13 +13,13 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// Which keys a query may see; rows are queries.
+// Which keys a query may attend to; rows are queries.
 at::Tensor allowed_keys(const HeadScores& head) {
   const auto all = at::ones({head.length, head.length}, at::kBool);
   return head.causal ? all.tril() : all;
 }
 
-// max − min over the keys a row may see.
+// max − min over the keys a row may attend to.
 at::Tensor range_of(const at::Tensor& values, const at::Tensor& allowed) {
   const auto hidden = allowed.logical_not();
   return values.masked_fill(hidden, -infinity).amax(1) - values.masked_fill(hidden, infinity).amin(1);

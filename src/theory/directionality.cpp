@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Symmetric and antisymmetric parts of scores, and whether those of different levels are independent.
+// Symmetric and antisymmetric parts of scores, and whether those of different levels are linearly independent.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -12,13 +12,13 @@ namespace {
 
 double squared_norm(const at::Tensor& matrix) { return matrix.square().sum().item<double>(); }
 
-// A level's symmetric or antisymmetric scores; what they give to tokens is `spread` of them.
+// A level's symmetric or antisymmetric scores, before `spread` upsamples them to tokens.
 struct Part {
   at::Tensor scores;
   int64_t level;
 };
 
-// How many of `length` tokens each of a level's positions stands for.
+// How many of `length` tokens each position of a level covers.
 at::Tensor multiplicities(int64_t level, int64_t length, int64_t rows) {
   const auto begins = at::arange(rows, at::kLong) * (int64_t{1} << level);
   return (length - begins).clamp_max(int64_t{1} << level).to(at::kDouble);
@@ -53,7 +53,7 @@ double commutation_error(const at::Tensor& inputs, const at::Tensor& query, cons
 }
 
 Independence independence(const HeadScores& head) {
-  constexpr double negligible = 1e-12;  // of a level's norm: a part that is zero but for rounding
+  constexpr double negligible = 1e-12;  // relative to a level's norm: only rounding
   std::vector<Part> parts;
   for (size_t l = 0; l < head.levels.size(); ++l) {
     const auto& s = head.levels[l];

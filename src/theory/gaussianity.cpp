@@ -21,7 +21,7 @@ Mardia mardia(const at::Tensor& rows, std::int64_t most_dimensions) {
   Mardia result;
   result.samples = rows.size(0);
   if (result.samples < fewest_samples) {
-    result.trouble = "there are " + std::to_string(result.samples) + " samples, and the test needs " +
+    result.trouble = "there are " + std::to_string(result.samples) + " samples; the test needs at least " +
                      std::to_string(fewest_samples);
     return result;
   }
@@ -32,7 +32,7 @@ Mardia mardia(const at::Tensor& rows, std::int64_t most_dimensions) {
   // The moments of the test need more samples than dimensions.
   result.dimensions = std::min({most_dimensions, rank, result.samples - 4});
   if (result.dimensions < 1) {
-    result.trouble = "the samples are all equal";
+    result.trouble = "all samples are equal";
     return result;
   }
   const auto n = static_cast<double>(result.samples), p = static_cast<double>(result.dimensions);

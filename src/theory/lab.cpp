@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Collects the measurements over blocks, heads and sequences as JSON.
 #include "theory/lab.h"
 
 #include <ATen/ATen.h>
@@ -21,7 +22,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 // JSON has no infinities; a bound that does not exist is null.
 json number(double value) { return std::isfinite(value) ? json(value) : json(); }
 
-// Mean, smallest and largest of numbers that come one by one.
+// Running mean, minimum and maximum.
 struct Summary {
   double sum = 0, smallest = infinity, largest = -infinity;
   std::int64_t count = 0;
@@ -35,7 +36,7 @@ struct Summary {
   double mean() const { return count > 0 ? sum / static_cast<double>(count) : 0; }
 };
 
-// Rows of s(l) over sequences that are long enough, drawn evenly; the same ones for the same seed.
+// Samples rows of s(l) uniformly from the sequences that are long enough; the seed decides which.
 class RowSampler {
  public:
   RowSampler(const std::vector<at::Tensor>& sequences, std::int64_t levels, std::int64_t samples, std::int64_t columns,
@@ -100,8 +101,8 @@ Mardia test_of(const std::vector<at::Tensor>& rows) {
   return nothing;
 }
 
-// Everything that is added up over sequences for one head of one block.
-struct HeadLedger {
+// The statistics of one head of one block, accumulated over sequences.
+struct HeadStatistics {
   Summary eigenvalue_share, commutation, independence, identity_error, excess;
   std::int64_t independent_matrices = 0;
   std::vector<Summary> directionality, kl, gaussian, non_gaussian, remainder, hoeffding, weight_bound, geometric;
@@ -109,7 +110,7 @@ struct HeadLedger {
   std::vector<double> weights;
   double decay = 0, constant = 0;
 
-  explicit HeadLedger(std::size_t levels)
+  explicit HeadStatistics(std::size_t levels)
       : directionality(levels),
         kl(levels),
         gaussian(levels),
@@ -190,22 +191,22 @@ nlohmann::ordered_json examine(const Classifier& model, const ModelConfig& confi
   auto exact = exact_copy(model, config);
   const auto levels = static_cast<std::size_t>(config.levels);
   const RowSampler sampler(sequences, config.levels, options.gaussian_samples, options.gaussian_columns, options.seed);
-  std::vector<std::vector<HeadLedger>> ledgers(
+  std::vector<std::vector<HeadStatistics>> statistics(
       static_cast<std::size_t>(config.blocks),
-      std::vector<HeadLedger>(static_cast<std::size_t>(config.heads), HeadLedger(levels)));
+      std::vector<HeadStatistics>(static_cast<std::size_t>(config.heads), HeadStatistics(levels)));
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     walk(exact, sequences[i], [&](std::int64_t block, HierarchicalAttentionImpl& attention, const BlockView& seen) {
       for (std::int64_t head = 0; head < config.heads; ++head) {
-        auto& ledger = ledgers[static_cast<std::size_t>(block)][static_cast<std::size_t>(head)];
+        auto& own = statistics[static_cast<std::size_t>(block)][static_cast<std::size_t>(head)];
         const auto scores = seen.head(attention, config, head);
-        ledger.add(scores);
+        own.add(scores);
         for (std::int64_t level = 0; level < config.levels; ++level) {
           const auto rows = sampler.rows(i, level, scores.levels[static_cast<std::size_t>(level)]);
-          if (rows.defined()) ledger.rows[static_cast<std::size_t>(level)].push_back(rows);
+          if (rows.defined()) own.rows[static_cast<std::size_t>(level)].push_back(rows);
           if (config.positions == Positions::rotary) continue;  // no bilinear form to commute with
           const auto [query, key] = attention.projections(level);
-          ledger.commutation.add(commutation_error(seen.inputs[static_cast<std::size_t>(level)], query[head], key[head],
-                                                   level, sequences[i].size(0)));
+          own.commutation.add(commutation_error(seen.inputs[static_cast<std::size_t>(level)], query[head], key[head],
+                                                level, sequences[i].size(0)));
         }
       }
     });
@@ -222,7 +223,7 @@ nlohmann::ordered_json examine(const Classifier& model, const ModelConfig& confi
       json entry = {{"head", head}};
       entry["spectrum"] =
           spectra_of(attention, head, config.levels, config.projections == Projections::per_level, true);
-      entry.update(ledgers[static_cast<std::size_t>(index)][static_cast<std::size_t>(head)].to_json());
+      entry.update(statistics[static_cast<std::size_t>(index)][static_cast<std::size_t>(head)].to_json());
       if (config.positions == Positions::rotary) entry["commutation_error"] = nullptr;
       heads.push_back(std::move(entry));
     }
@@ -263,7 +264,7 @@ nlohmann::ordered_json probe(const Classifier& model, const ModelConfig& config,
           const auto chosen = sampler.rows(i, level, scores.levels[static_cast<std::size_t>(level)]);
           if (chosen.defined()) own[static_cast<std::size_t>(level)].push_back(chosen);
         }
-        if (i > 0) continue;  // eigenvalues are the dear part: of the first sequence alone
+        if (i > 0) continue;  // eigenvalues are expensive: only of the first sequence
         auto& entry = blocks[static_cast<std::size_t>(block)]["heads"][static_cast<std::size_t>(head)];
         entry["spectrum"] =
             spectra_of(attention, head, config.levels, config.projections == Projections::per_level, false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The spectrum of the kernel B, from factors of the head's width rather than the model's.
+// The spectrum of the kernel B, from a matrix of twice the head's width instead of the model's width.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace hkt::theory {
 namespace {
 
-constexpr double rounding = 1e-10;  // of the largest eigenvalue: what float64 leaves of a zero
+constexpr double rounding = 1e-10;  // relative to the largest eigenvalue: a zero in float64
 
 at::Tensor eigenvalues_of(const at::Tensor& symmetric) { return at::linalg_eigvalsh(symmetric); }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Standard attention, a causal convolution and scores of higher rank, made of HierarchicalAttention itself.
+// Standard attention, a causal convolution and scores of higher rank, built with HierarchicalAttention itself.
 #include <ATen/ATen.h>
 #include <torch/utils.h>
 
@@ -11,8 +11,8 @@
 namespace hkt::theory {
 namespace {
 
-constexpr double level_0_alone = 800;  // a gap in alpha after which float64's softmax gives exactly 1 and 0
-constexpr double absent = -1000;       // the logarithm of a tap that is not there
+constexpr double level_0_alone = 800;  // a gap in alpha at which float64's softmax gives exactly 1 and 0
+constexpr double absent = -1000;       // in place of the logarithm of a zero tap
 
 HierarchicalAttention module_of(const ModelConfig& config) {
   HierarchicalAttention module(config);
@@ -49,7 +49,7 @@ at::Tensor logarithms_of_taps(const std::vector<double>& taps, int64_t tokens) {
 }
 
 // y[i] = Σ_r w_r x[i − r] with one head for the positive taps and one for the negative ones. Tokens carry their position
-// as a one-hot vector beside the channels; taps − 1 tokens without channels stand for what lies before the sequence.
+// as a one-hot vector beside the channels; taps − 1 tokens with zero channels stand for the padding before the sequence.
 double convolution_error() {
   constexpr int64_t length = 13, channels = 3, heads = 2, head_width = 16;
   const std::vector<double> kernel = {0.7, -0.4, 0.25, -1.1};
@@ -94,7 +94,7 @@ double convolution_error() {
   return largest_difference(result, expected);
 }
 
-// Softmax ignores what is constant along a row, so the rank that counts is that of the centred scores.
+// Softmax ignores a constant added to a row, so the rank that matters is that of the row-centred scores.
 void reach_higher_rank(Subsumption& result) {
   constexpr double tolerance = 1e-9;
   ModelConfig config;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The float64 copy of a model, and its forward pass block by block.
 #include "theory/walk.h"
 
 #include <ATen/ATen.h>
@@ -8,7 +9,7 @@ namespace hkt::theory {
 
 Classifier exact_copy(const Classifier& model, const ModelConfig& config) {
   auto generator = at::globalContext().defaultGenerator(at::kCPU);
-  const auto random_state = generator.get_state();  // initial weights are drawn, in vain; training must not notice
+  const auto random_state = generator.get_state();  // the copy's initialisation must not affect training
   Classifier copy(config);
   generator.set_state(random_state);
   const at::NoGradGuard no_grad;

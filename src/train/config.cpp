@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of a config's section "train", and the three sections together.
+// Reads and writes the section "train" of a config, and the three sections together.
 #include "hkt/config.h"
 
 #include <stdexcept>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t format = 1;
 constexpr std::int64_t most_threads = 1024;
-constexpr std::int64_t largest = std::int64_t{1} << 30;  // of what only memory limits
+constexpr std::int64_t largest = std::int64_t{1} << 30;  // for values that only memory limits
 
 const fields::Table<TrainConfig>& train_table() {
   static const fields::Table<TrainConfig> table = {

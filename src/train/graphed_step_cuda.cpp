@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Capturing and replaying with torch's CUDA graphs.
+// Capture with torch's CUDA graphs.
 #include "graphed_step_cuda.h"
 
 #include <ATen/cuda/CUDAContextLight.h>
@@ -9,7 +9,7 @@
 namespace hkt::train {
 namespace {
 
-// One for all: torch gives memory that was freed on a stream to that stream alone.
+// One stream for all captures: torch's allocator reuses freed memory only on the stream it belongs to.
 c10::cuda::CUDAStream capture_stream() {
   static const auto stream = c10::cuda::getStreamFromPool();
   return stream;
@@ -20,11 +20,11 @@ c10::cuda::CUDAStream capture_stream() {
 GraphedStep::GraphedStep(const std::function<void()>& work, GraphedStep* share_memory_with) {
   const auto memory = share_memory_with ? share_memory_with->graph_.pool() : at::cuda::MempoolId_t{0, 0};
   c10::cuda::device_synchronize();
-  // cuBLAS keeps a workspace for each stream: the graph's must lie in its own memory, and not be used after it.
+  // cuBLAS keeps a workspace per stream. The graph's must come from its own memory pool and not be used outside of it.
   at::cuda::clearCublasWorkspaces();
   {
     const c10::cuda::CUDAStreamGuard guard(capture_stream());
-    // Other threads may go on: one of them prepares batches.
+    // Thread-local mode, because another thread prepares batches meanwhile.
     graph_.capture_begin(memory, cudaStreamCaptureModeThreadLocal);
     work();
     graph_.capture_end();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on a GPU as a CUDA graph: captured once, then replayed with one launch instead of hundreds.
+// GPU work as a CUDA graph: captured once, then replayed with one launch instead of hundreds.
 #pragma once
 
 #include <ATen/cuda/CUDAGraph.h>
@@ -10,12 +10,12 @@ namespace hkt::train {
 
 class GraphedStep {
  public:
-  // Captures what `work` launches without running it. Work of the same kind must have run before, so that nothing is
-  // made for the first time. The tensors it reads and writes must stay where they are for as long as this lives. Those
-  // it makes can share their memory with those of another graph, if that one lives on and the two never overlap.
+  // Captures what `work` launches without running it. `work` must have run eagerly before, so that lazy initialisation is
+  // not captured. The tensors it reads and writes must keep their addresses for the lifetime of this object. Memory that it
+  // allocates can be shared with another graph, if that one outlives this one and the two never run at the same time.
   explicit GraphedStep(const std::function<void()>& work, GraphedStep* share_memory_with = nullptr);
 
-  // Runs it on the current stream. Random numbers go on as if it had been launched.
+  // Runs the graph on the current stream. The random number generator advances as in an eager run.
   void replay() { graph_.replay(); }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps and evaluation, in full precision or under autocast.
+// Training steps and evaluation, in float32 or under autocast to bfloat16.
 #include "train/learner.h"
 
 #include <ATen/ATen.h>
@@ -20,12 +20,12 @@ at::Tensor logits_of(Classifier& model, const data::Batch& batch, bool bfloat16)
   return model->forward(batch.tokens, batch.lengths).to(at::kFloat);
 }
 
-data::Batch moved(const data::Batch& batch, at::Device device) {
+data::Batch on_device(const data::Batch& batch, at::Device device) {
   return {batch.tokens.to(device, true), batch.lengths.to(device, true), batch.labels.to(device, true),
           batch.valid_tokens};
 }
 
-Classifier made_on(at::Device device, const ModelConfig& config) {
+Classifier create_on(at::Device device, const ModelConfig& config) {
   Classifier model(config);
   model->to(device);
   return model;
@@ -69,7 +69,7 @@ bool uses_bfloat16(const Config& config, at::Device device) {
 
 #ifdef HKT_WITH_CUDA
 struct Learner::ShapeGraph {
-  data::Batch batch;  // which the graph reads
+  data::Batch batch;  // the graph's static inputs
   StepResult result;
   GraphedStep graph;
 };
@@ -81,7 +81,7 @@ Learner::Learner(const Config& config, at::Device device, CudaGraphs graphs)
     : device_(device),
       bfloat16_(uses_bfloat16(config, device)),
       graphs_used_(graphs),
-      model_(made_on(device, config.model)),
+      model_(create_on(device, config.model)),
       optimizer_(*model_, config.train) {
   model_->train();
 }
@@ -98,7 +98,7 @@ StepResult Learner::step(const data::Batch& batch, double learning_rate) {
     if (!first_time) return replay_step(found->second, batch);
   }
 #endif
-  return launch_step(moved(batch, device_));
+  return launch_step(on_device(batch, device_));
 }
 
 StepResult Learner::launch_step(const data::Batch& batch) {
@@ -115,20 +115,20 @@ GraphedStep* Learner::shared_memory_graph() const { return first_graph_ ? &first
 
 StepResult Learner::replay_step(std::unique_ptr<ShapeGraph>& step, const data::Batch& batch) {
   if (!step) {
-    const auto place_for = [&](const at::Tensor& tensor) { return at::empty_like(tensor, device_); };
-    const data::Batch inputs{place_for(batch.tokens), place_for(batch.lengths), place_for(batch.labels)};
-    const auto nothing = at::zeros({}, at::TensorOptions(device_));
-    StepResult result(nothing, nothing, nothing);
+    const auto buffer_like = [&](const at::Tensor& tensor) { return at::empty_like(tensor, device_); };
+    const data::Batch inputs{buffer_like(batch.tokens), buffer_like(batch.lengths), buffer_like(batch.labels)};
+    const auto zero = at::zeros({}, at::TensorOptions(device_));
+    StepResult result(zero, zero, zero);
     step.reset(new ShapeGraph{inputs, result,
                               GraphedStep([&] { result.copy_from(launch_step(inputs)); }, shared_memory_graph())});
     if (!first_graph_) first_graph_ = step.get();
   }
-  const auto put = [](const at::Tensor& into, const at::Tensor& from) {
+  const auto copy = [](const at::Tensor& into, const at::Tensor& from) {
     into.copy_(from.is_cpu() ? from.pin_memory() : from, true);
   };
-  put(step->batch.tokens, batch.tokens);
-  put(step->batch.lengths, batch.lengths);
-  put(step->batch.labels, batch.labels);
+  copy(step->batch.tokens, batch.tokens);
+  copy(step->batch.lengths, batch.lengths);
+  copy(step->batch.labels, batch.labels);
   step->graph.replay();
   return step->result.clone();
 }
@@ -167,9 +167,9 @@ Predictions evaluate(Classifier& model, const data::Split& split, const Config& 
   const at::NoGradGuard no_grad;
   const bool was_training = model->is_training();
   model->eval();
-  constexpr std::int64_t most_at_once = 1024;  // whatever a model from elsewhere was trained with
+  constexpr std::int64_t largest_batch = 1024;  // limits memory, whatever train.batch is
   auto shape = batch_shape(config);
-  shape.batch = std::min(shape.batch, most_at_once);
+  shape.batch = std::min(shape.batch, largest_batch);
   const auto order = data::evaluation_order(split, shape);
   data::BatchQueue queue(split, order, shape);
   Predictions result{at::empty({split.size(), config.model.classes}), at::empty({split.size()}, at::kLong), {}};
@@ -177,7 +177,8 @@ Predictions evaluate(Classifier& model, const data::Split& split, const Config& 
     const auto batch = queue.next();
     if (!batch) break;
     const auto where = at::tensor(sequences, at::kLong);
-    result.logits.index_copy_(0, where, logits_of(model, moved(*batch, device), uses_bfloat16(config, device)).cpu());
+    result.logits.index_copy_(0, where,
+                              logits_of(model, on_device(*batch, device), uses_bfloat16(config, device)).cpu());
     result.labels.index_copy_(0, where, batch->labels);
     result.tally.sequences += where.size(0);
     if (watch) watch(result.tally.sequences, split.size());

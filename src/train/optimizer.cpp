@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW, by torch's fused kernels.
+// AdamW with torch's fused kernels.
 #include "train/optimizer.h"
 
 #include <ATen/ATen.h>
@@ -13,7 +13,7 @@
 namespace hkt::train {
 namespace {
 
-constexpr double first_moment = 0.9, second_moment = 0.999, epsilon = 1e-8;
+constexpr double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
 
 bool is_matrix(const std::string& name, const at::Tensor& parameter) {
   return parameter.dim() >= 2 && !name.ends_with("alpha");
@@ -68,8 +68,8 @@ at::Tensor Optimizer::step() {
     const std::vector<at::Tensor> own(next, next + static_cast<std::ptrdiff_t>(group->parameters.size()));
     next += static_cast<std::ptrdiff_t>(group->parameters.size());
     at::_foreach_add_(group->steps, 1);
-    at::_fused_adamw_(group->parameters, own, group->means, group->squares, {}, group->steps, learning_rate_,
-                      first_moment, second_moment, group->weight_decay, epsilon, false, false);
+    at::_fused_adamw_(group->parameters, own, group->means, group->squares, {}, group->steps, learning_rate_, beta1,
+                      beta2, group->weight_decay, epsilon, false, false);
     for (auto& parameter : group->parameters) parameter.mutable_grad().reset();
   }
   return norm;
@@ -92,7 +92,7 @@ void Optimizer::restore(const NamedTensors& state) {
   for (const auto& [name, tensor] : this->state()) {
     const auto found = stored.find(name);
     if (found == stored.end() || found->second.sizes() != tensor.sizes()) {
-      throw std::runtime_error("the optimiser's \"" + name + "\" is missing or has another shape.");
+      throw std::runtime_error("the optimiser state \"" + name + "\" is missing or has another shape.");
     }
     at::Tensor(tensor).copy_(found->second);
   }

@@ -19,7 +19,7 @@ using nlohmann::json;
 
 struct NamedConfig {
   Preset preset;
-  json asked;  // what differs from the defaults
+  json overrides;  // of the defaults
 };
 
 json listops(const std::string& preset) {
@@ -30,14 +30,14 @@ json listops(const std::string& preset) {
 const std::vector<NamedConfig>& named_configs() {
   static const std::vector<NamedConfig> all = {
       {{"listops", "nested list operations, generated (T = 512)"}, listops("paper")},
-      {{"listops-lra", "the same as Long Range Arena has it (T = 2,000)"}, listops("lra")},
-      {{"scifar", "grey CIFAR-10 images, pixel by pixel (T = 1,024)"},
+      {{"listops-lra", "the same as in Long Range Arena (T = 2,000)"}, listops("lra")},
+      {{"scifar", "greyscale CIFAR-10 images, one token per pixel (T = 1,024)"},
        {{"model", {{"blocks", 1}, {"max_length", 1024}}}, {"train", {{"batch", 128}}}, {"data", {{"task", "scifar"}}}}},
-      {{"imdb", "film reviews, byte by byte (T = 1,024)"},
+      {{"imdb", "film reviews, one token per byte (T = 1,024)"},
        {{"model", {{"positions", "learned"}, {"max_length", 1024}}},
         {"train", {{"epochs", 12}}},
         {"data", {{"task", "imdb"}}}}},
-      {{"text", "your own labels and texts: --set data.train=FILE.tsv or FILE.jsonl, and data.test"},
+      {{"text", "your own labels and texts: --set data.train=FILE (.tsv or .jsonl) and optionally data.test=FILE"},
        {{"model", {{"positions", "rotary"}, {"max_length", 1024}}}, {"data", {{"task", "text"}}}}}};
   return all;
 }
@@ -45,7 +45,7 @@ const std::vector<NamedConfig>& named_configs() {
 json read_config(const std::filesystem::path& file) {
   try {
     const auto config = fields::parse(read_file(file), "the config");
-    config_from(config);  // said of the file alone, before changes are laid over it
+    config_from(config);  // checked before --set applies, so that errors name the file
     return config;
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(file.string() + ": " + error.what());
@@ -56,9 +56,9 @@ json read_config(const std::filesystem::path& file) {
 
 json start(const std::string& preset_or_file) {
   std::vector<std::string> names;
-  for (const auto& [preset, asked] : named_configs()) {
+  for (const auto& [preset, overrides] : named_configs()) {
     if (preset.name == preset_or_file) {
-      auto config = asked;
+      auto config = overrides;
       config["format"] = 1;
       return config;
     }
@@ -70,7 +70,7 @@ json start(const std::string& preset_or_file) {
                               "; nearest: \"" + fields::nearest(preset_or_file, names) + "\") nor a file.");
 }
 
-// JSON, or else the text as it stands.
+// Parsed as JSON if possible, otherwise taken as a string.
 json value_of(const std::string& text) {
   try {
     return fields::parse(text, "a value");
@@ -93,7 +93,7 @@ void change(json& config, const std::string& change) {
   config[section][change.substr(dot + 1, equals - dot - 1)] = value_of(change.substr(equals + 1));
 }
 
-// What only those who train need to agree.
+// Constraints between sections that only matter for training.
 void check(const Config& config) {
   if (config.data.task == Task::listops && config.data.max_tokens > config.model.max_length) {
     throw std::invalid_argument("data.max_tokens is " + std::to_string(config.data.max_tokens) +
@@ -110,18 +110,18 @@ std::vector<Preset> presets() {
   return all;
 }
 
-ConfigDraft::ConfigDraft(const std::string& preset_or_file) : asked_(start(preset_or_file)) { update(); }
+ConfigDraft::ConfigDraft(const std::string& preset_or_file) : overrides_(start(preset_or_file)) { update(); }
 
-ConfigDraft::ConfigDraft(const Config& config) : asked_(to_json(config)) { update(); }
+ConfigDraft::ConfigDraft(const Config& config) : overrides_(to_json(config)) { update(); }
 
 void ConfigDraft::update() {
-  config_ = config_from(asked_);
+  config_ = config_from(overrides_);
   check(config_);
 }
 
 ConfigDraft ConfigDraft::with(const std::vector<std::string>& changes) const {
   auto draft = *this;
-  for (const auto& text : changes) change(draft.asked_, text);
+  for (const auto& text : changes) change(draft.overrides_, text);
   draft.update();
   return draft;
 }
@@ -129,23 +129,25 @@ ConfigDraft ConfigDraft::with(const std::vector<std::string>& changes) const {
 ConfigDraft ConfigDraft::with_absolute_paths() const {
   auto draft = *this;
   for (const char* key : {"train", "test", "source"}) {
-    if (!asked_.contains("data") || asked_["data"].value(key, "").empty()) continue;
-    const auto path = std::filesystem::absolute(asked_["data"][key].get<std::string>()).string();
+    if (!overrides_.contains("data") || overrides_["data"].value(key, "").empty()) continue;
+    const auto path = std::filesystem::absolute(overrides_["data"][key].get<std::string>()).string();
     if (!is_utf8(path)) {
-      throw std::invalid_argument("data." + std::string(key) + " lies at " + quote(path) +
-                                  ", which is not UTF-8; a run's config could not hold it.");
+      throw std::invalid_argument("data." + std::string(key) + " is at " + quote(path) +
+                                  ", which is not UTF-8 and cannot be stored in a config.");
     }
-    draft.asked_["data"][key] = path;
+    draft.overrides_["data"][key] = path;
   }
   draft.update();
   return draft;
 }
 
 Config ConfigDraft::fitted_to(std::int64_t vocab, std::int64_t classes) const {
-  const auto asked_for = [&](const char* key) { return asked_.contains("model") && asked_["model"].contains(key); };
+  const auto is_set = [&](const char* key) {
+    return overrides_.contains("model") && overrides_["model"].contains(key);
+  };
   auto config = config_;
-  if (!asked_for("vocab")) config.model.vocab = vocab;
-  if (!asked_for("classes")) config.model.classes = classes;
+  if (!is_set("vocab")) config.model.vocab = vocab;
+  if (!is_set("classes")) config.model.classes = classes;
   if (config.model.vocab < vocab) {
     throw std::invalid_argument("model.vocab is " + std::to_string(config.model.vocab) + "; the data needs at least " +
                                 std::to_string(vocab) + ".");

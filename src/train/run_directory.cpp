@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making, locking and tidying run directories.
+// Creating, locking and cleaning up run directories.
 #include "train/run_directory.h"
 
 #include <fcntl.h>
@@ -24,19 +24,17 @@ constexpr const char* lock_name = ".lock";
 
 void check_free(const fs::path& folder) {
   if (RunDirectory{folder}.holds_run()) {
-    throw std::invalid_argument(folder.string() +
-                                " holds a run already; name another folder, or go on with it by `hkt train --resume " +
-                                folder.string() + "`.");
+    throw std::invalid_argument(
+        folder.string() + " already contains a run; choose another folder, or resume it with `hkt train --resume " +
+        folder.string() + "`.");
   }
   std::error_code error;
   if (!fs::exists(folder, error)) return;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     if (entry.path().filename() == lock_name) continue;
-    throw std::invalid_argument(folder.string() +
-                                " is not empty; name a folder that is, or one that is not there yet.");
+    throw std::invalid_argument(folder.string() + " is not empty; choose an empty or a new folder.");
   }
-  if (error)
-    throw std::invalid_argument(folder.string() + " is not a folder that can be used: " + error.message() + ".");
+  if (error) throw std::invalid_argument(folder.string() + " cannot be used as a folder: " + error.message() + ".");
 }
 
 void create_run(const RunDirectory& run, const std::string& config) {
@@ -47,13 +45,13 @@ void create_run(const RunDirectory& run, const std::string& config) {
 void remove_run(const RunDirectory& run) {
   std::error_code error;
   for (const auto& path : {run.config(), run.metrics(), run.folder / lock_name}) fs::remove(path, error);
-  fs::remove(run.folder, error);  // only if that leaves it empty
+  fs::remove(run.folder, error);  // only if it is empty now
 }
 
 RunDirectory open_run(const fs::path& folder) {
   const RunDirectory run{folder};
   if (!run.holds_run()) {
-    throw std::invalid_argument(folder.string() + " holds no run: there is no config.json in it.");
+    throw std::invalid_argument(folder.string() + " contains no run: it has no config.json.");
   }
   return run;
 }
@@ -61,7 +59,7 @@ RunDirectory open_run(const fs::path& folder) {
 RunLock::RunLock(const RunDirectory& run) {
   std::error_code error;
   fs::create_directories(run.folder, error);
-  if (error) throw std::invalid_argument(run.folder.string() + " cannot be made: " + error.message() + ".");
+  if (error) throw std::invalid_argument(run.folder.string() + " cannot be created: " + error.message() + ".");
   file_ = open_regular(run.folder / lock_name, O_RDWR | O_CREAT);
   if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
     ::close(file_);

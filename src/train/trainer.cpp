@@ -20,16 +20,16 @@ namespace {
 
 constexpr std::int64_t lines_per_epoch = 50;
 
-double since(std::chrono::steady_clock::time_point begin) {
+double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 at::Generator generator_of(at::Device device) { return at::globalContext().defaultGenerator(device); }
 
-// Equal bits from torch's own operators and cuBLAS too, which wants to know before it is first used.
-void use_deterministic_algorithms(bool wanted) {
-  if (wanted) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
-  at::globalContext().setDeterministicAlgorithms(wanted, false);
+// Makes torch's own operators and cuBLAS deterministic, too. cuBLAS reads the variable when it is first used.
+void use_deterministic_algorithms(bool enabled) {
+  if (enabled) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
+  at::globalContext().setDeterministicAlgorithms(enabled, false);
 }
 
 void add(Tally& to, const Tally& from) {
@@ -42,13 +42,13 @@ void add(Tally& to, const Tally& from) {
 
 void check_data(const data::Dataset& dataset) {
   if (dataset.labels.size() == 1) {
-    throw std::invalid_argument("every text of the data has the label " + quote(dataset.labels.front()) +
-                                "; training needs two labels at least.");
+    throw std::invalid_argument("every sequence of the data has the label " + quote(dataset.labels.front()) +
+                                "; training needs at least two labels.");
   }
   if (dataset.train.size() > 0 && dataset.validation.size() > 0) return;
-  throw std::invalid_argument("the data has " + std::to_string(dataset.train.size()) + " sequences for training and " +
+  throw std::invalid_argument("the data has " + std::to_string(dataset.train.size()) + " training and " +
                               std::to_string(dataset.validation.size()) +
-                              " for validation; training needs both (data.validation sets the share held back).");
+                              " validation sequences; training needs both (data.validation sets the share held back).");
 }
 
 Trainer::Trainer(RunDirectory run, Identity identity, const data::Dataset& dataset, at::Device device, Hooks hooks)
@@ -71,7 +71,7 @@ Outcome Trainer::run() {
   try {
     while (!position_.finished && !stopped) stopped = !run_epoch();
   } catch (const MetricsError&) {
-    if (position_.batch > 0) save();  // what was learned is not lost with a line of metrics
+    if (position_.batch > 0) save();  // a lost metrics line must not cost the steps since the last checkpoint
     throw;
   }
   return {position_.finished, position_.step, position_.best_epoch, position_.best_accuracy};
@@ -93,7 +93,7 @@ void Trainer::restore() {
   generator_of(at::kCPU).set_state(state->generator);
   if (device_.is_cuda() && state->cuda_generator.defined()) generator_of(device_).set_state(state->cuda_generator);
   saved_step_ = position_.step;
-  // Killed between the two files, or damaged since: the state knows the best weights.
+  // model.safetensors may be missing (killed between writing the two files) or damaged; the state has the best weights.
   if (!best_.empty()) save_model(run_, identity_, best_);
 }
 
@@ -122,33 +122,33 @@ bool Trainer::run_epoch() {
   wait_seconds_ = 0;
   const double seconds_before = position_.seconds;
   while (true) {
-    const auto asked = Clock::now();
+    const auto requested = Clock::now();
     const auto batch = queue.next();
-    wait_seconds_ += since(asked);
+    wait_seconds_ += seconds_since(requested);
     if (!batch) break;
-    take(*batch);
-    position_.seconds = seconds_before + since(epoch_begin_);
+    train_step(*batch);
+    position_.seconds = seconds_before + seconds_since(epoch_begin_);
     const bool stop = hooks_.stop && hooks_.stop();
-    if (stop || since(last_save_) >= settings().checkpoint_seconds) save();
+    if (stop || seconds_since(last_save_) >= settings().checkpoint_seconds) save();
     if (stop) return false;
   }
   end_epoch();
   return true;
 }
 
-void Trainer::take(const data::Batch& batch) {
+void Trainer::train_step(const data::Batch& batch) {
   pending_.push_back(learner_->step(batch, learning_rate(settings(), position_.step, steps_)));
   pending_sizes_.push_back(batch.labels.size(0));
   tokens_ += batch.valid_tokens;
   ++position_.step;
   ++position_.batch;
   const bool line = position_.batch % line_every_ == 0 || position_.batch == steps_per_epoch_;
-  // To look at a result is to wait for the GPU, so there it is done once a line.
-  if (line || device_.is_cpu()) settle();
+  // Reading a result synchronises with the GPU, so on CUDA it is done only once per metrics line.
+  if (line || device_.is_cpu()) read_pending();
   if (line) write_step_line();
   if (hooks_.step && (line || device_.is_cpu())) {
     hooks_.step({position_.step, steps_, position_.epoch, settings().epochs, position_.epoch_tally,
-                 static_cast<double>(tokens_) / since(epoch_begin_)});
+                 static_cast<double>(tokens_) / seconds_since(epoch_begin_)});
   }
 }
 
@@ -160,8 +160,8 @@ void Trainer::fail_not_finite(const std::string& what, std::int64_t step) {
                            ", is kept in " + run_.folder.string() + ".");
 }
 
-// Looks at the results of the steps since the last time, oldest first.
-void Trainer::settle() {
+// Reads the results of the steps since the last call, oldest first.
+void Trainer::read_pending() {
   if (pending_.empty()) return;
   const auto results = StepResult::wait_for(pending_);
   for (std::size_t i = 0; i < pending_.size(); ++i) {
@@ -189,11 +189,11 @@ void Trainer::write_step_line() {
                  {"accuracy", recent.accuracy()},
                  {"learning_rate", learning_rate(settings(), position_.step - 1, steps_)},
                  {"gradient_norm", last_gradient_norm_},
-                 {"tokens_per_second", static_cast<double>(tokens_) / since(epoch_begin_)}});
+                 {"tokens_per_second", static_cast<double>(tokens_) / seconds_since(epoch_begin_)}});
   position_.recent_tally = {};
 }
 
-// λ by block, head and level.
+// The level weights λ by block, head and level.
 std::vector<std::vector<std::vector<double>>> Trainer::level_weights() {
   const at::NoGradGuard no_grad;
   std::vector<std::vector<std::vector<double>>> all;
@@ -208,17 +208,17 @@ std::vector<std::vector<std::vector<double>>> Trainer::level_weights() {
   return all;
 }
 
-// A line of metrics with what the probe saw, and how long it looked.
+// Adds the probe's result and its duration to a metrics line.
 nlohmann::ordered_json Trainer::probed(nlohmann::ordered_json line) {
   if (!hooks_.probe) return line;
   const auto begin = Clock::now();
   line["theory"] = hooks_.probe(learner_->model());
-  line["probe_seconds"] = since(begin);
+  line["probe_seconds"] = seconds_since(begin);
   return line;
 }
 
 void Trainer::end_epoch() {
-  const double wait_share = wait_seconds_ / std::max(since(epoch_begin_), 1e-9);
+  const double wait_share = wait_seconds_ / std::max(seconds_since(epoch_begin_), 1e-9);
   const auto begin = Clock::now();
   const auto validation = evaluate(learner_->model(), dataset_.validation, identity_.config, device_).tally;
   if (!std::isfinite(validation.mean_loss())) fail_not_finite("validation loss", position_.step);
@@ -242,7 +242,7 @@ void Trainer::end_epoch() {
                         {"level_weights", level_weights()},
                         {"seconds", position_.seconds},
                         {"data_wait_share", wait_share},
-                        {"validation_seconds", since(begin)}}));
+                        {"validation_seconds", seconds_since(begin)}}));
   if (hooks_.epoch) hooks_.epoch({position_.epoch, position_.epoch_tally, validation, best});
   ++position_.epoch;
   position_.batch = 0;
@@ -265,8 +265,8 @@ bool Trainer::patience_is_over() const {
 }
 
 void Trainer::save() {
-  settle();
-  metrics_->flush();  // or a state could speak of lines that are not there
+  read_pending();
+  metrics_->flush();  // before the state, which records how many bytes of metrics there are
   position_.metrics_bytes = metrics_->bytes();
   State state{position_, copy_of_parameters(*learner_->model()), learner_->optimizer().state(),
               best_,     generator_of(at::kCPU).get_state(),     {}};

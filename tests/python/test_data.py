@@ -77,11 +77,11 @@ def test_fetch_and_prepare(hkt):
         assert fetch(hkt, server).returncode == 0
         assert hkt.archive.read_bytes() == archive
         done = fetch(hkt, server)
-        assert done.returncode == 0 and "was here already" in done.out
+        assert done.returncode == 0 and "already downloaded, checksum verified" in done.out
         assert server.ranges == [None]
     assert not hkt.archive.with_name(hkt.archive.name + ".part").exists()
     done = hkt("prepare", "scifar")
-    assert done.returncode == 0 and "100 to train" in done.out
+    assert done.returncode == 0 and "100 training" in done.out
     assert "the official one has 50000 and 10000" in done.err
     tensors = load_file(hkt.data / "scifar.safetensors")
     records = numpy.frombuffer(b"".join(files[f"data_batch_{i}.bin"] for i in range(1, 6)), numpy.uint8).reshape(-1, 3073)
@@ -143,7 +143,7 @@ def test_a_part_of_something_else(hkt, old):
 @pytest.mark.parametrize("plan", [["corrupt"], ["endless"], 3 * [("cut", 1000), "corrupt"]])
 def test_a_corrupted_file_is_removed(hkt, plan):
     with FileServer(archive, plan) as server:
-        expect_sentence(fetch(hkt, server), 1, server.url, "and should be " + md5, "was removed")
+        expect_sentence(fetch(hkt, server), 1, server.url, "and should have " + md5, "was removed")
     assert not hkt.archive.exists()
     assert [path.suffix for path in hkt.archive.parent.iterdir()] == [".lock"]
 
@@ -206,15 +206,15 @@ def test_two_prepare_at_once(hkt):
 
 
 def test_a_damaged_file_is_noticed_and_made_anew(hkt):
-    assert "is made" in hkt("prepare", "listops", *few).out
+    assert " created: " in hkt("prepare", "listops", *few).out
     again = hkt("prepare", "listops", *few)
-    assert "was here already" in again.out
+    assert " already exists: " in again.out
     path, = hkt.data.iterdir()
     whole = path.read_bytes()
     path.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
     expect_sentence(hkt("verify", "listops"), 1, "is damaged")
     done = hkt("prepare", "listops", *few)
-    expect_sentence(done, 0, str(path), "is damaged", "It was made anew.")
+    expect_sentence(done, 0, str(path), "is damaged", "It was rebuilt.")
     assert path.read_bytes() == whole
     assert hkt("verify", "listops").returncode == 0
 
@@ -304,7 +304,7 @@ def test_an_archive_that_leads_out(hkt, tmp_path):
         entry.size = 4
         out.addfile(entry, io.BytesIO(b"evil"))
     for name in "scifar", "imdb":
-        expect_sentence(hkt("prepare", name, "--from", evil), 2, str(evil), "is not to be trusted", "leads out")
+        expect_sentence(hkt("prepare", name, "--from", evil), 2, str(evil), "is unsafe", "points outside")
     assert not list(tmp_path.parent.glob("**/escaped.txt"))
 
 
@@ -320,12 +320,12 @@ def test_verify_listops_file(hkt, tmp_path):
     assert verify(lzma.compress(b"4\t[MAX 1 4 ]\n"), "a.tsv.xz").returncode == 0
     done = verify(b"4\t[MAX 1 4 ]\n5\t[MIN 1 4 ]\n")
     assert done.out == "1 of 2 labels agree\n"
-    expect_sentence(done, 1, "a.tsv, line 2 has the label 5, and its expression the value 1")
-    expect_sentence(verify(b"4\t[MAX 1 4 ]\n5\t[MIN 1\n"), 2, "a.tsv, line 2: this is no ListOps expression")
+    expect_sentence(done, 1, "a.tsv, line 2 has the label 5, but its expression has the value 1")
+    expect_sentence(verify(b"4\t[MAX 1 4 ]\n5\t[MIN 1\n"), 2, "a.tsv, line 2: not a ListOps expression")
     expect_sentence(verify(b""), 2, "a.tsv has no line")
     expect_sentence(verify(b"1\t" + b"[MAX " * 300000 + b"\n"), 2, "300000 \"]\" are missing")
-    expect_sentence(hkt("verify", "listops", "--file", tmp_path / "no.tsv"), 2, "no.tsv is not a file")
-    expect_sentence(hkt("verify", "imdb", "--file", tmp_path / "a.tsv"), 2, "--file is of listops alone")
+    expect_sentence(hkt("verify", "listops", "--file", tmp_path / "no.tsv"), 2, "no.tsv is not a readable file")
+    expect_sentence(hkt("verify", "imdb", "--file", tmp_path / "a.tsv"), 2, "--file is for listops only")
 
 
 def test_nangia_and_bowman(hkt):
@@ -338,11 +338,11 @@ def test_nangia_and_bowman(hkt):
 # ---- wrong use, and what is listed
 
 def test_wrong_use(hkt, tmp_path):
-    expect_sentence(hkt("prepare", "lstops"), 2, '"lstops"', 'the nearest is "listops"')
+    expect_sentence(hkt("prepare", "lstops"), 2, '"lstops"', '(nearest: "listops")')
     expect_sentence(hkt("prepare"), 2, "name the data set")
-    expect_sentence(hkt("fetch", "imbd"), 2, 'the nearest is "imdb"')
+    expect_sentence(hkt("fetch", "imbd"), 2, '(nearest: "imdb")')
     expect_sentence(hkt("fetch", "listops"), 2, '"scifar", "imdb"')
-    expect_sentence(hkt("verify", "sifar"), 2, 'the nearest is "scifar"')
+    expect_sentence(hkt("verify", "sifar"), 2, '(nearest: "scifar")')
     expect_sentence(hkt("verify", "imdb"), 1, "nothing of imdb")
     expect_sentence(hkt(), 2)
     expect_sentence(hkt("nothing"), 2)
@@ -353,10 +353,10 @@ def test_wrong_use(hkt, tmp_path):
     expect_sentence(hkt("prepare", "listops", "--train", "many"), 2, "--train")
     expect_sentence(hkt("prepare", "listops", "--train", "0"), 2, "train_samples is 0")
     expect_sentence(hkt("prepare", "listops", "--seed", "-1"), 2, "seed is -1")
-    expect_sentence(hkt("prepare", "listops", "--preset", "large"), 2, '"large" is not known')
+    expect_sentence(hkt("prepare", "listops", "--preset", "large"), 2, 'unknown listops preset "large"', '"paper", "lra"')
     expect_sentence(hkt("prepare", "listops", "--max-depth", "2"), 2, "the longest expression has 7")
-    expect_sentence(hkt("prepare", "scifar"), 2, "the data set scifar is not here", "hkt data fetch scifar")
-    expect_sentence(hkt("prepare", "imdb", "--from", tmp_path / "no"), 2, "no is not there")
+    expect_sentence(hkt("prepare", "scifar"), 2, "the data set scifar is missing", "hkt data fetch scifar")
+    expect_sentence(hkt("prepare", "imdb", "--from", tmp_path / "no"), 2, "no does not exist")
     expect_sentence(hkt("prepare", "imdb", "--from", tmp_path), 2, "is not IMDB's folder")
     expect_sentence(hkt("prepare", "text"), 2, "--train")
 
@@ -379,7 +379,7 @@ def test_bad_texts(hkt, tmp_path):
 
 def test_a_folder_that_cannot_be_written(hkt, tmp_path):
     (tmp_path / "file").write_text("")
-    expect_sentence(hkt("prepare", "listops", *few, HKT_DATA=str(tmp_path / "file" / "x")), 1, "set HKT_DATA to one")
+    expect_sentence(hkt("prepare", "listops", *few, HKT_DATA=str(tmp_path / "file" / "x")), 1, "set HKT_DATA to a writable folder")
 
 
 def test_list(hkt):

@@ -61,7 +61,7 @@ def test_training_cannot_go_on_from_a_copy(tmp_path):
     copy = tmp_path / "copy"
     assert run("export", models / "imdb-hkt", "--out", copy).returncode == 0
     before = (copy / "model.safetensors").read_bytes()
-    refused(run("train", "--resume", copy, data=tmp_path / "none"), "cannot go on")
+    refused(run("train", "--resume", copy, data=tmp_path / "none"), "cannot be resumed")
     assert (copy / "model.safetensors").read_bytes() == before
 
 

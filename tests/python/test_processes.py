@@ -191,4 +191,4 @@ def test_a_mapped_file_that_is_cut_ends_in_a_sentence(data, tmp_path):
     os.truncate(cache, 100)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 1, error
-    assert f"{cache} became shorter" in error
+    assert f"{cache} was truncated" in error

@@ -137,7 +137,7 @@ def test_bad_explanations_are_refused(runs, tmp_path):
 
     refused(explain(), "--text", "--index")
     refused(explain("--text", "[MAX 2", "--index", 1), "either")
-    refused(explain("--text", "[MAX 2"), "no ListOps expression")
+    refused(explain("--text", "[MAX 2"), "not a ListOps expression")
     refused(explain("--index", 1000), "--index is 1000", "0 to 31")
     assert not (tmp_path / "x.html").exists()
 
@@ -151,11 +151,11 @@ def test_labels_and_folders_may_hold_anything(runs, tmp_path):
 
 
 def test_bad_input_is_refused(tmp_path, runs):
-    refused(run("report", tmp_path), "holds no run")
+    refused(run("report", tmp_path), "contains no run")
     refused(run("report", runs / "hkt", "--out", tmp_path / "no" / "where.html"), "where.html", "is not a folder")
     refused(run("report", runs / "hkt", "--out", tmp_path), "not a regular file")
     damaged = tmp_path / "damaged"
     shutil.copytree(runs / "hkt", damaged)
     (damaged / "theory.json").write_text("{")
     process = run("report", damaged, "--out", tmp_path / "d.html")
-    assert process.returncode == 0 and "theory.json is not what hkt theory writes" in process.stderr
+    assert process.returncode == 0 and "theory.json is not valid output of hkt theory" in process.stderr

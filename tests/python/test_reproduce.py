@@ -106,18 +106,18 @@ def test_a_published_run_is_trained_again(quick, tmp_path, data):
 
     process = checked(published)
     assert process.returncode == 0, process.stderr
-    assert "every prediction has the same bits" in process.stdout and "one seed" in process.stdout
+    assert "the predictions are bit-identical" in process.stdout and "one seed" in process.stdout
     # The same with seeds around it that it lies within, and far from it, beside predictions that are not its own.
     results = json.loads(published.read_text())
     own = results["models"][1]["test_accuracy"][0]
-    for others, code, word in (([own - 1, own + 1], 0, "within"), ([own + 40, own + 40.1], 1, "outside")):
+    for others, code, word in (([own - 1, own + 1], 0, "inside"), ([own + 40, own + 40.1], 1, "outside")):
         results["models"][1]["test_accuracy"] = others
         results["runs"][1]["test"]["predictions"] = results["runs"][0]["test"]["predictions"]
         changed = tmp_path / "results.json"
         changed.write_text(json.dumps(results))
         process = checked(changed)
         assert process.returncode == code and word in process.stdout, process.stdout + process.stderr
-        assert "predictions differ in their bits" in process.stdout
+        assert "the predictions are not bit-identical" in process.stdout
 
 
 def test_step_times_are_taken_again(quick, tmp_path, data):
@@ -174,16 +174,16 @@ def test_wrong_use(quick, tmp_path, data):
     refused(run("reproduce", "--check", published, data=data), "--run is missing", "hkt-seed0")
     refused(run("reproduce", "--check", published, "--run", "hkt-sed0", data=data), "nearest", "hkt-seed0")
     for none in (tmp_path / "none.json", tmp_path):
-        refused(run("reproduce", "--check", none, "--run", "hkt-seed0"), "can be read")
+        refused(run("reproduce", "--check", none, "--run", "hkt-seed0"), f"{none} cannot be read")
     refused(run("reproduce", "listops", "--check", published, "--run", "hkt-seed0"), "takes no experiment")
     refused(run("reproduce", "listops", "--run", "hkt-seed0"), "--check")
     refused(run("reproduce", "listops", "--times", published), "takes no experiment")
-    refused(run("reproduce", "--check", published, "--times", published), "exclude each other")
-    refused(run("reproduce", "--times", tmp_path / "none.json"), "can be read")
+    refused(run("reproduce", "--check", published, "--times", published), "cannot be combined")
+    refused(run("reproduce", "--times", tmp_path / "none.json"), "none.json cannot be read")
     refused(run("reproduce", "all", "--only", "hkt"), "--only")
     refused(run("report", published, "--out", published), "not an HTML page")
-    refused(run("reproduce", "listop"), "no experiment", "nearest", "listops")
-    refused(run("reproduce"), "which experiment")
+    refused(run("reproduce", "listop"), "unknown experiment", "nearest", "listops")
+    refused(run("reproduce"), "the experiment is missing", "hkt reproduce --help")
     refused(run("reproduce", "listops", "--only", "standrd"), "no model", "nearest", "standard")
     refused(run("reproduce", "listops", "--budget", "large"), "quick or full")
-    refused(run("theory"), "run directory")
+    refused(run("theory"), "folder is required", "run directory")

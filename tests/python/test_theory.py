@@ -181,7 +181,7 @@ def test_short_sequences_are_said_to_be_short(data, tmp_path):
 
 
 def test_bad_input_is_refused(tmp_path, folder, data):
-    refused(run("theory", tmp_path, data=data), "holds no run")
-    refused(run("theory", tmp_path / "nowhere", data=data), "holds no run")
+    refused(run("theory", tmp_path, data=data), "contains no run")
+    refused(run("theory", tmp_path / "nowhere", data=data), "contains no run")
     refused(run("theory", folder, "--split", "tst", data=data), "tst", "nearest")
     refused(run("theory", folder, "--sequences", 0, data=data), "--sequences")

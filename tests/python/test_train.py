@@ -200,7 +200,7 @@ def test_a_damaged_state_gives_way_to_the_one_before(finished, data, tmp_path, h
     damage(folder / "state.safetensors", how)
     damage(folder / "model.safetensors", how)
     process = resume(folder, data)
-    assert "state.safetensors" in process.stderr and "The checkpoint before it, of step" in process.stderr
+    assert "state.safetensors" in process.stderr and "Using the previous checkpoint, of step" in process.stderr
     same_outcome(folder, finished)
 
     damage(folder / "state.safetensors", how)
@@ -213,7 +213,7 @@ def test_the_state_of_another_run_is_refused(finished, data, tmp_path):
     assert run(*train_arguments(folder), "--seed", 5, data=data).returncode == 0
     for name in ("state.safetensors", "state.previous.safetensors"):
         shutil.copy(finished / name, folder / name)
-    refused(run("train", "--resume", folder, data=data), "belongs to a run with another config", code=1)
+    refused(run("train", "--resume", folder, data=data), "has a different config", code=1)
 
 
 def test_a_damaged_model_is_made_good_from_the_state(finished, data, tmp_path):
@@ -237,7 +237,7 @@ def test_data_that_changed_since_the_run_began_is_noticed(data, tmp_path):
     assert run(*arguments, data=data, cwd=tmp_path).returncode == 0
     assert run("eval", tmp_path / "run", "--split", "validation", data=data).returncode == 0, "a relative path was kept"
     make_text(tmp_path / "train.tsv", 30, "tsv")
-    refused(run("train", "--resume", tmp_path / "run", data=data), "the data is not what")
+    refused(run("train", "--resume", tmp_path / "run", data=data), "the data has changed since")
 
 
 def test_lost_lines_of_metrics_do_no_harm(finished, data, tmp_path):
@@ -289,7 +289,7 @@ def test_two_processes_in_one_folder(data, tmp_path):
     first = start(*train_arguments(folder, "train.epochs=500"), data=data)
     wait_until((folder / "state.safetensors").exists, first)
     refused(run("train", "--resume", folder, data=data), "another process is training")
-    refused(run(*train_arguments(folder), data=data), "holds a run already", "--resume")
+    refused(run(*train_arguments(folder), data=data), "already contains a run", "--resume")
     first.kill()
     first.communicate()
 
@@ -316,7 +316,7 @@ def test_lines_that_cannot_be_answered_are_marked_and_the_rest_is_answered(finis
     for ending in ("\n", ""):
         process = run("predict", finished, input="\n".join(lines) + ending)
         answers = process.stdout.splitlines()
-        assert process.returncode == 1 and "4 of 6 lines could not be answered" in process.stderr
+        assert process.returncode == 1 and "4 of 6 lines could not be labelled" in process.stderr
         assert [len(answer.split("\t")) for answer in answers] == [2, 3, 3, 3, 3, 2]
         for number, words in {2: "empty", 3: "missing", 4: "72 tokens", 5: "more than 1048576 bytes"}.items():
             label, probability, why = answers[number - 1].split("\t")
@@ -377,10 +377,10 @@ BAD = [
     (["train", "listops", "--out", "o", "--set", "train.device=gpu"], ["train.device", "cuda"]),
     (["train", "listops", "--out", "o", "--set", "train.deterministic=1"], ["train.deterministic is 1", "true or false"]),
     (["train", "listops", "--out", "o", "--threads", "0"], ["--threads"]),
-    (["train", "--resume", "nowhere"], ["nowhere", "holds no run"]),
+    (["train", "--resume", "nowhere"], ["nowhere", "contains no run"]),
     (["train", "listops", "--resume", "x"], ["--resume"]),
     (["eval", "nowhere"], ["nowhere", "not a folder"]),
-    (["predict", "."], ["holds no model"]),
+    (["predict", "."], ["contains no model"]),
     (["train", "listops", "--out", "o", "--set", "format.x=1"], ["format", "model"]),
     (["train", "listops", "--out", "o", "--set", "model.levels=" + "[" * 5000], ["nested"]),
     (["train", "x" * 300, "--out", "o"], ["neither a preset"]),
@@ -412,7 +412,7 @@ def test_a_split_or_config_that_is_not_there(finished, data, tmp_path):
 
 def test_data_that_leaves_nothing_for_validation(data, tmp_path):
     (tmp_path / "few.tsv").write_text("fine\ta\npoor\tb\n")
-    refused(run("train", "text", "--out", tmp_path / "o", "--set", f"data.train={tmp_path}/few.tsv", data=data), "0 for validation")
+    refused(run("train", "text", "--out", tmp_path / "o", "--set", f"data.train={tmp_path}/few.tsv", data=data), "0 validation sequences")
     assert not (tmp_path / "o").exists()
 
 

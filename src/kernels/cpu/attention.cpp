@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The schedule of the CPU kernels: which thread computes which block, and where its memory lies.
+// The schedule of the CPU kernels: which thread computes which block, in which part of the workspace.
 //
-// Many heads, or as many for every thread: a task is a head. Few heads: every head is prepared first, then a task is a block
-// of one head. Both sum in the same order, so the choice, and the number of threads, change no bit.
+// With many heads, or the same number for every thread, a task is a run of whole heads. With few heads, all heads are
+// prepared first, and then a task is a block of a head. Both sum in the same order, so neither this choice nor the number
+// of threads changes a bit of the results.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -15,9 +16,9 @@
 namespace hkt::kernels::cpu {
 namespace {
 
-constexpr std::int64_t heads_per_thread = 4;  // from here on whole heads keep the threads evenly busy
-constexpr std::int64_t runs_per_thread = 8;   // and of many heads a thread takes runs of neighbours
-constexpr std::int64_t longest_fetched = 128;
+constexpr std::int64_t heads_per_thread = 4;  // from this many on, whole heads balance the load
+constexpr std::int64_t runs_per_thread = 8;   // runs of neighbouring heads, when tasks are whole heads
+constexpr std::int64_t longest_prefetched = 128;
 
 Blocks choose_blocks(InstructionSet set, Element element) {
 #ifdef HKT_X86_KERNELS
@@ -36,7 +37,7 @@ std::int64_t element_bytes(Element element) {
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// A count of tasks that threads take from, in order.
+// Hands out the indices of tasks to the threads, in order.
 class Queue {
  public:
   explicit Queue(std::int64_t tasks) : tasks_(tasks) {}
@@ -62,7 +63,7 @@ class Plan {
 
   std::int64_t heads() const { return problem_.batch * problem_.heads; }
   bool whole_heads() const { return whole_heads_; }
-  // How many heads are held prepared at a time.
+  // How many prepared heads the workspace holds at a time.
   std::int64_t slots() const { return slots_; }
 
   std::int64_t valid_rows(std::int64_t head) const {
@@ -104,25 +105,25 @@ class Plan {
     return head;
   }
 
-  // Asks for the inputs of a short head early: its rows are too few for the machine to see a pattern in them.
-  void fetch_ahead(const Head& head) const {
-    if (head.length > longest_fetched) return;
+  // Prefetches the inputs of a short head: its rows are too few for the hardware prefetcher to detect a pattern.
+  void prefetch_head(const Head& head) const {
+    if (head.length > longest_prefetched) return;
     for (int level = 0; level < head.levels; ++level) {
-      fetch(head.q[level], head.level_length(level), head.width);
-      fetch(head.k[level], head.level_length(level), head.width);
+      prefetch(head.q[level], head.level_rows(level), head.width);
+      prefetch(head.k[level], head.level_rows(level), head.width);
       if (head.grad_out.data) {
-        fetch<1>(head.grad_q[level], head.level_length(level), head.width);
-        fetch<1>(head.grad_k[level], head.level_length(level), head.width);
+        prefetch<1>(head.grad_q[level], head.level_rows(level), head.width);
+        prefetch<1>(head.grad_k[level], head.level_rows(level), head.width);
       }
     }
-    fetch(head.v, head.length, head.value_width);
+    prefetch(head.v, head.length, head.value_width);
     if (!head.grad_out.data) return;
-    fetch<1>(head.grad_v, head.length, head.value_width);
-    fetch(head.grad_out, head.length, head.value_width);
-    fetch(head.out, head.length, head.value_width);
+    prefetch<1>(head.grad_v, head.length, head.value_width);
+    prefetch(head.grad_out, head.length, head.value_width);
+    prefetch(head.out, head.length, head.value_width);
   }
 
-  // Rows [from, to) become zero.
+  // Zeroes rows [from, to).
   void clear(const Rows& rows, std::int64_t from, std::int64_t to, int width) const {
     for (std::int64_t row = from; row < to; ++row)
       std::memset(static_cast<char*>(rows.data) + row * rows.stride * element_bytes_, 0, width * element_bytes_);
@@ -137,7 +138,7 @@ class Plan {
 
  private:
   template <int for_writing = 0>
-  void fetch(const Rows& rows, std::int64_t count, int width) const {
+  void prefetch(const Rows& rows, std::int64_t count, int width) const {
     constexpr std::int64_t line = 64;
     for (std::int64_t row = 0; row < count; ++row) {
       const char* data = static_cast<const char*>(rows.data) + row * rows.stride * element_bytes_;
@@ -163,7 +164,7 @@ class Plan {
   std::int64_t slots_;
 };
 
-// A workspace holds a shared part per slot, then a scratch part per thread.
+// The workspace: a shared part for each prepared head, then a scratch part for each thread.
 struct Parts {
   char* shared;
   std::int64_t shared_bytes;
@@ -179,7 +180,7 @@ template <class HeadOf, class Prepare, class BlocksOf, class Compute>
 void run_schedule(const Plan& plan, const Machine& machine, const Parts& parts, int pieces, std::int64_t most_blocks,
                   HeadOf head_of, Prepare prepare, BlocksOf blocks_of, Compute compute) {
   if (plan.whole_heads()) {
-    // Runs of neighbouring heads: small ones taken in turn would make the threads' prefetchers fight over memory.
+    // Runs of neighbouring heads: small heads taken one by one would let the threads' prefetchers compete for memory.
     const std::int64_t run = std::max<std::int64_t>(1, plan.heads() / (machine.threads * runs_per_thread));
     Queue queue(divide_up(plan.heads(), run));
     machine.run([&](int thread) {
@@ -188,7 +189,7 @@ void run_schedule(const Plan& plan, const Machine& machine, const Parts& parts, 
         for (std::int64_t index = task * run; index < std::min(plan.heads(), (task + 1) * run); ++index) {
           const Head head = head_of(index);
           for (int piece = 0; piece < pieces; ++piece) prepare(head, piece, shared);
-          if (index + 1 < plan.heads()) plan.fetch_ahead(head_of(index + 1));
+          if (index + 1 < plan.heads()) plan.prefetch_head(head_of(index + 1));
           const std::int64_t blocks = blocks_of(head);
           for (std::int64_t block = 0; block < blocks; ++block)
             compute(head, index, block, shared, parts.scratch_of(thread));
@@ -212,20 +213,21 @@ void run_schedule(const Plan& plan, const Machine& machine, const Parts& parts, 
   });
 }
 
-struct NoTurns final : Turn {
+// One thread computes all key blocks of a head, in order.
+struct NoSemaphore final : Semaphore {
   void wait(int) override {}
-  void done(int) override {}
+  void release(int) override {}
 };
 
-// Key blocks of a head take turns at each query block. A block waits only for blocks that were handed out before it.
-class KeyBlockTurn final : public Turn {
+// A counter per query block. There is no deadlock: a key block waits only for key blocks that were handed out before it.
+class CountingSemaphore final : public Semaphore {
  public:
-  KeyBlockTurn(std::atomic<int>* finished, int key_block) : finished_(finished), key_block_(key_block) {}
+  CountingSemaphore(std::atomic<int>* finished, int key_block) : finished_(finished), key_block_(key_block) {}
   void wait(int query_block) override {
     for (int spins = 0; finished_[query_block].load(std::memory_order_acquire) != key_block_; ++spins)
       if (spins > 1000) std::this_thread::yield();
   }
-  void done(int query_block) override { finished_[query_block].store(key_block_ + 1, std::memory_order_release); }
+  void release(int query_block) override { finished_[query_block].store(key_block_ + 1, std::memory_order_release); }
 
  private:
   std::atomic<int>* finished_;
@@ -248,7 +250,7 @@ void add_weight_gradients(const AttentionBackward& problem, const Plan& plan, co
     }
 }
 
-// Query blocks vary with a sequence's length; no sequence has more than this.
+// An upper bound: the number of query blocks varies with a sequence's length.
 std::int64_t most_query_blocks(const AttentionBackward& problem, const BackwardBlocks& blocks) {
   return divide_up(problem.length, blocks.query_rows / 2) + 1;
 }
@@ -286,7 +288,7 @@ void attention_forward(const AttentionForward& problem, const Machine& machine, 
   };
   const auto compute = [&](const Head& head, std::int64_t, std::int64_t block, void* shared, void* scratch) {
     const int rows = rows_of(head);
-    // Under the causal mask the last blocks have the most to do: begin with them.
+    // Under the causal mask the last blocks take longest, so they come first.
     const std::int64_t first = (head.causal ? blocks_of(head) - 1 - block : block) * rows;
     const int valid = static_cast<int>(std::min<std::int64_t>(rows, head.length - first));
     blocks.compute(head, {first, valid}, shared, scratch);
@@ -311,8 +313,8 @@ void attention_backward(const AttentionBackward& problem, const Machine& machine
   const auto prepare = [&](const Head& head, int piece, void* shared) {
     if (piece < problem.levels) {
       const std::int64_t rows = divide_up(problem.length, std::int64_t{1} << piece);
-      plan.clear(head.grad_q[piece], head.level_length(piece), rows, problem.width);
-      plan.clear(head.grad_k[piece], head.level_length(piece), rows, problem.width);
+      plan.clear(head.grad_q[piece], head.level_rows(piece), rows, problem.width);
+      plan.clear(head.grad_k[piece], head.level_rows(piece), rows, problem.width);
     } else {
       plan.clear(head.grad_v, head.length, problem.length, problem.value_width);
     }
@@ -321,10 +323,11 @@ void attention_backward(const AttentionBackward& problem, const Machine& machine
   const auto compute = [&](const Head& head, std::int64_t index, std::int64_t block, void* shared, void* scratch) {
     const std::int64_t first = block * blocks.key_rows;
     const int valid = static_cast<int>(std::min<std::int64_t>(blocks.key_rows, head.length - first));
-    NoTurns none;
-    KeyBlockTurn turns(finished + index * query_blocks, static_cast<int>(block));
-    Turn& turn = plan.whole_heads() ? static_cast<Turn&>(none) : turns;
-    blocks.compute(head, {first, valid}, shared, scratch, turn, weight_sums + index * query_blocks * problem.levels);
+    NoSemaphore none;
+    CountingSemaphore counting(finished + index * query_blocks, static_cast<int>(block));
+    Semaphore& semaphore = plan.whole_heads() ? static_cast<Semaphore&>(none) : counting;
+    blocks.compute(head, {first, valid}, shared, scratch, semaphore,
+                   weight_sums + index * query_blocks * problem.levels);
   };
   run_schedule(plan, machine, parts, problem.levels + 1, divide_up(problem.length, blocks.key_rows), head_of, prepare,
                blocks_of, compute);

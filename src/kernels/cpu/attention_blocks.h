@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam between the schedule (attention.cpp, built for any machine) and the block kernels, built once for each
-// instruction set. One table of functions per instruction set and element type.
+// The interface between the schedule (attention.cpp, built for any machine) and the block kernels, built once for each
+// instruction set: a table of functions per instruction set and element type.
 #pragma once
 
 #include "kernels/attention.h"
@@ -13,7 +13,7 @@ struct Rows {
   std::int64_t stride = 0;
 };
 
-// One head of one sequence. Only its valid rows are seen here: padding is the schedule's business.
+// One head of one sequence. It has valid rows only: the schedule handles padding.
 struct Head {
   int levels = 1;
   int width = 0;
@@ -31,7 +31,7 @@ struct Head {
   Rows grad_k[max_levels];
   Rows grad_v;
 
-  std::int64_t level_length(int level) const { return (length + (std::int64_t{1} << level) - 1) >> level; }
+  std::int64_t level_rows(int level) const { return kernels::level_rows(length, level); }
 };
 
 struct Block {
@@ -39,34 +39,35 @@ struct Block {
   int rows = 0;
 };
 
-// Memory comes from the caller. `shared` belongs to a head and is filled once, piece by piece (a piece per level and one
-// more), before its blocks are computed; `scratch` belongs to a thread.
+// The caller provides the memory. `shared` belongs to a head and is filled by `prepare` before its blocks are computed, in
+// levels + 1 independent pieces: one per level and one for the rest. `scratch` belongs to a thread.
 struct ForwardBlocks {
-  int block_rows;  // the most query rows of a block
+  int block_rows;  // query rows of a block, about; see query_block_rows
   std::int64_t (*shared_bytes)(const Head&);
   std::int64_t (*scratch_bytes)(const Head&);
   void (*prepare)(const Head&, int piece, void* shared);
   void (*compute)(const Head&, Block queries, const void* shared, void* scratch);
 };
 
-// A backward block is a block of keys against all query blocks that see it. dq of a query block is summed in `shared` over
-// key blocks in ascending order: `turn.wait(query_block)` returns when the blocks before this one have added theirs.
-struct Turn {
+// A backward block is a block of keys against all query blocks that see it. dq of a query block is summed in `shared`, over
+// key blocks in ascending order so that the result is deterministic: wait(query_block) returns when all key blocks before
+// this one have added theirs and called release(query_block).
+struct Semaphore {
   virtual void wait(int query_block) = 0;
-  virtual void done(int query_block) = 0;
+  virtual void release(int query_block) = 0;
 
  protected:
-  ~Turn() = default;
+  ~Semaphore() = default;
 };
 
 struct BackwardBlocks {
-  int query_rows;  // the most query rows of a block
+  int query_rows;  // query rows of a block, about; see query_block_rows
   int key_rows;    // of every key block but the last
   std::int64_t (*shared_bytes)(const Head&);
   std::int64_t (*scratch_bytes)(const Head&);
   void (*prepare)(const Head&, int piece, void* shared);
   // weight_sums[query_block · levels + l] receives Σ (∂/∂S(l) · k(l)) ⊙ q(l) when a query block is finished.
-  void (*compute)(const Head&, Block keys, void* shared, void* scratch, Turn& turn, double* weight_sums);
+  void (*compute)(const Head&, Block keys, void* shared, void* scratch, Semaphore& semaphore, double* weight_sums);
 };
 
 struct Blocks {
@@ -74,7 +75,7 @@ struct Blocks {
   BackwardBlocks backward;
 };
 
-// Query blocks start at multiples of this many rows, so that no coarse row, and no pair of them, belongs to two blocks.
+// Query blocks start at multiples of this many rows, so that no pair of rows of any level is split between two blocks.
 constexpr int block_granularity(int levels, int most) {
   const int coarse_pair = 1 << levels;
   const int strips = coarse_pair <= 4 ? 12 : 3 * coarse_pair;  // also a multiple of 12, for the 6- and 12-row tiles
@@ -87,7 +88,7 @@ constexpr int query_block_rows(std::int64_t length, int levels, int most) {
   const std::int64_t rows = (length + blocks - 1) / blocks;
   return static_cast<int>((rows + step - 1) / step * step);
 }
-// No length gives more: one block is kept up to 1.5 · most rows.
+// The upper bound of query_block_rows over all lengths: a single block has up to 1.5 · most rows.
 constexpr int largest_query_block(int levels, int most) {
   const int step = block_granularity(levels, most);
   return (most + most / 2 + step - 1) / step * step;
@@ -103,7 +104,7 @@ namespace avx512 {
 Blocks blocks(Element element);
 }
 namespace avx512_bf16 {
-Blocks blocks();  // bfloat16 alone
+Blocks blocks();  // bfloat16 only
 }
 
 }  // namespace hkt::kernels::cpu

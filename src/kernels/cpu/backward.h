@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backward pass of one block of keys against the queries that see it: probabilities again from lse, their gradient, its
-// block sums level by level, and the products that give dv, dk and dq.
+// Backward pass of one block of keys against the queries that see it: probabilities recomputed from lse, the gradient of the
+// scores, its sums over 2 × 2 blocks for each coarser level, and the products that give dv, dk and dq.
 #pragma once
 
 #include "scores.h"
 
 namespace hkt::kernels::cpu::HKT_CPU_TARGET {
 
-inline constexpr int backward_rows = 192;  // queries of a block, about
+inline constexpr int backward_rows = 192;  // queries of a block, about; see query_block_rows
 
-// Rows as left and as right factor. Where a word is a number the two are one; a few rows may be used where they lie.
+// Rows packed as left and as right factor. If a word is one number both share memory; rows are used in place if possible.
 template <class Math>
 struct BothFactors {
   using Word = typename Math::Word;
@@ -41,31 +41,30 @@ struct BothFactors {
   Right<Math> right_from(std::int64_t row) const { return {right + words<Math>(row) * right_stride, right_stride}; }
 };
 
-// All keys and all queries of a head in one tile: every sum is final as it is made.
+// All keys and queries of a head are in one tile, so that every product is final.
 inline bool is_one_tile(const Head& head) { return head.length <= key_columns; }
 
-// Whether gradients go straight from their product to where they belong.
+// Whether the product writes the gradient tensor directly, without sums in between.
 template <class Sum, class E>
-HKT_INLINE bool written_at_once(const Head& head, const Rows& grad, std::int64_t rows, int width) {
+HKT_INLINE bool written_directly(const Head& head, const Rows& grad, std::int64_t rows, int width) {
   return is_one_tile(head) && usable_in_place<Sum, E>(grad, rows, width);
 }
 
-// What all key blocks of a head read (queries, the output's gradient) and add to (dq).
+// Shared by all key blocks of a head: queries and the output's gradient, which they read, and dq, which they add to.
 template <class Math, class E>
 struct QuerySide {
   using Sum = typename Math::Sum;
   BothFactors<Math> q[max_levels];
   BothFactors<Math> grad_out;
-  Sum* lse;    // in exponents of two
+  Sum* lse;    // in base 2
   Sum* delta;  // ⟨out, grad_out⟩ of each row
   Sum* dq[max_levels];
   std::int64_t columns;
 
   QuerySide(Arena& arena, const Head& head) : columns(round_up(head.width, lanes<Sum>)) {
     for (int level = 0; level < head.levels; ++level) {
-      q[level] =
-          BothFactors<Math>(arena, head.q[level], static_cast<E*>(nullptr), head.level_length(level), head.width);
-      dq[level] = arena.take<Sum>((head.level_length(level) + 2) * columns);
+      q[level] = BothFactors<Math>(arena, head.q[level], static_cast<E*>(nullptr), head.level_rows(level), head.width);
+      dq[level] = arena.take<Sum>((head.level_rows(level) + 2) * columns);
     }
     grad_out = BothFactors<Math>(arena, head.grad_out, static_cast<E*>(nullptr), head.length, head.value_width);
     lse = arena.take<Sum>(head.length + lanes<Sum>);
@@ -81,7 +80,7 @@ struct GradientScores {
   Word* rows;
   Word* columns;
 
-  // `sum_rows` rows of sums are kept, all of them where words are sums.
+  // The buffer of sums has `sum_rows` rows: all rows of the tile if words are sums, because it is then the factor itself.
   GradientScores() = default;
   GradientScores(Arena& arena, int tile_rows, int sum_rows, int widest, int level) {
     sums = take_scores<typename Math::Sum>(arena, sum_rows, widest, level);
@@ -97,7 +96,7 @@ struct GradientScores {
   Left<Math> by_columns() const { return {columns, 1, sums.stride}; }
 };
 
-// What a thread needs for one key block.
+// A thread's memory for one key block.
 template <class Math>
 struct BackwardScratch {
   using Word = typename Math::Word;
@@ -116,7 +115,7 @@ struct BackwardScratch {
     const int widest = widest_tile(head);
     const std::int64_t columns = round_up(head.width, lanes<Sum>);
     for (int level = 0; level < head.levels; ++level) {
-      const int count = at_level(widest, level);
+      const int count = level_rows(widest, level);
       key_panels[level] = take_panels<Math>(arena, count, head.width, key_panel_shape<Math>(widest, level));
       keys[level] = arena.take<Word>((words<Math>(count) + 1) * columns);
       dk[level] = arena.take<Sum>((count + 2) * columns);
@@ -133,7 +132,7 @@ struct BackwardScratch {
   }
 };
 
-// Finish: probabilities 2^(weighted scores − lse).
+// Epilogue: probabilities 2^(weighted scores − lse).
 template <class Sum, bool Coarser>
 struct Probabilities {
   WeightedScores<Sum, Coarser> scores;
@@ -155,7 +154,7 @@ struct Probabilities {
   }
 };
 
-// Finish: dS = P ⊙ (dP − delta).
+// Epilogue: dS = P ⊙ (dP − delta).
 template <class Sum>
 struct ScoreGradient {
   Sum* out;
@@ -177,7 +176,7 @@ struct ScoreGradient {
   }
 };
 
-// Ranges for products over the causal triangle: a key is seen by later queries only, a query sees earlier keys only.
+// Ranges for products over the causal triangle: for a key the queries from the diagonal on, for a query the keys up to it.
 struct FromDiagonal {
   std::int64_t depth;
   int offset;
@@ -194,8 +193,8 @@ struct ToDiagonal {
   }
 };
 
-// Sums over 2 × 2 blocks: row pairs of `fine` (zero beyond its rows and columns) to rows of `coarse`, zero as far as the
-// next level reads.
+// Sums over 2 × 2 blocks: pairs of rows of `fine` (zero beyond its rows and columns) give rows of `coarse`, which are
+// zero-padded as far as the next level reads.
 template <class Sum>
 HKT_INLINE void add_blocks(ScoreBuffer<Sum> fine, int row_pairs, int columns, Sum* coarse, int coarse_stride) {
   constexpr int step = 2 * lanes<Sum>;
@@ -212,7 +211,7 @@ HKT_INLINE void add_blocks(ScoreBuffer<Sum> fine, int row_pairs, int columns, Su
   }
 }
 
-// bfloat16 forms of `rows` rows of sums: by rows (if asked for) and by columns, where a word holds two rows.
+// Rounds `rows` rows of sums to bfloat16: by rows (unless null) and by columns, where a word pairs two rows.
 template <class Math>
 HKT_INLINE void narrow_rows(ScoreBuffer<typename Math::Sum> sums, int rows, int columns, typename Math::Word* by_rows,
                             typename Math::Word* by_columns) {
@@ -230,7 +229,7 @@ HKT_INLINE void narrow_rows(ScoreBuffer<typename Math::Sum> sums, int rows, int 
     }
 }
 
-// Probabilities and score gradients of rows [row, row + rows): computed, masked, zero-padded to whole blocks.
+// Probabilities and score gradients of rows [row, row + rows): computed, masked, zero-padded to full 2 × 2 blocks.
 template <class Math>
 void gradient_strip_rows(const Head& head, const Tile& tile, int row, int rows, const Left<Math>* q,
                          Left<Math> grad_out, const typename Math::Sum* weights, const typename Math::Sum* lse,
@@ -240,12 +239,12 @@ void gradient_strip_rows(const Head& head, const Tile& tile, int row, int rows, 
   const int visible = tile.visible(0, row + rows);
   if (head.levels > 1) {
     const ScoreBuffer<Sum> above = s.scores[1];
-    const Probabilities<Sum, true> finish{
+    const Probabilities<Sum, true> epilogue{
         {p.data, p.stride, above.data + row / 2 * above.stride, above.stride, weights[0]}, lse + row};
-    multiply_scores<Math>(tile, 0, row, rows, words<Math>(head.width), q[0], s.key_panels[0], finish);
+    multiply_scores<Math>(tile, 0, row, rows, words<Math>(head.width), q[0], s.key_panels[0], epilogue);
   } else {
-    const Probabilities<Sum, false> finish{{p.data, p.stride, nullptr, 0, weights[0]}, lse + row};
-    multiply_scores<Math>(tile, 0, row, rows, words<Math>(head.width), q[0], s.key_panels[0], finish);
+    const Probabilities<Sum, false> epilogue{{p.data, p.stride, nullptr, 0, weights[0]}, lse + row};
+    multiply_scores<Math>(tile, 0, row, rows, words<Math>(head.width), q[0], s.key_panels[0], epilogue);
   }
   const std::int64_t padded = round_up(tile.columns, 2 * lanes<Sum>);
   for (int i = 0; i < rows; ++i) clear(p.data + std::int64_t{i} * p.stride, tile.visible(0, row + i + 1), padded);
@@ -298,56 +297,57 @@ void tile_gradient(const Head& head, const Tile& tile, const Left<Math>* q, Left
 }
 
 // C[keys] += (left by columns)ᵀ · right, over the queries that see them.
-template <class Math, class Finish>
+template <class Math, class Epilogue>
 HKT_INLINE void multiply_for_keys(const Tile& tile, int level, const GradientScores<Math>& left, Right<Math> right,
-                                  std::int64_t columns, Finish finish) {
+                                  std::int64_t columns, Epilogue epilogue) {
   const std::int64_t depth = words<Math>(tile.rows_at(level));
   const int keys = tile.columns_at(level);
   if (tile.diagonal)
     multiply_rows<Math>(keys, static_cast<int>(columns),
                         FromDiagonal{depth, tile.offset >> level, Math::numbers_per_word}, left.by_columns(), right,
-                        finish);
+                        epilogue);
   else
-    multiply_rows<Math>(keys, static_cast<int>(columns), AllSteps{depth}, left.by_columns(), right, finish);
+    multiply_rows<Math>(keys, static_cast<int>(columns), AllSteps{depth}, left.by_columns(), right, epilogue);
 }
 
 // C[queries] += left by rows · right, over the keys they see.
-template <class Math, class Finish>
+template <class Math, class Epilogue>
 HKT_INLINE void multiply_for_queries(const Tile& tile, int level, const GradientScores<Math>& left, Right<Math> right,
-                                     std::int64_t columns, Finish finish) {
+                                     std::int64_t columns, Epilogue epilogue) {
   const std::int64_t depth = words<Math>(tile.columns_at(level));
   const int queries = tile.rows_at(level);
   if (tile.diagonal)
     multiply_rows<Math>(queries, static_cast<int>(columns),
-                        ToDiagonal{depth, tile.offset >> level, Math::numbers_per_word}, left.by_rows(), right, finish);
+                        ToDiagonal{depth, tile.offset >> level, Math::numbers_per_word}, left.by_rows(), right,
+                        epilogue);
   else
-    multiply_rows<Math>(queries, static_cast<int>(columns), AllSteps{depth}, left.by_rows(), right, finish);
+    multiply_rows<Math>(queries, static_cast<int>(columns), AllSteps{depth}, left.by_rows(), right, epilogue);
 }
 
-// dv and dk of a tile: added to the block's sums, or, if the tile is all there is, written out at once where that can be.
+// dv and dk of a tile: added to the block's sums or, for a head of one tile, written directly if possible.
 template <class Math, class E>
 HKT_INLINE void add_to_keys(const Head& head, const Tile& tile, int level, const GradientScores<Math>& left,
-                            Right<Math> right, int width, const Rows& grad, typename Math::Sum weight, bool fresh,
+                            Right<Math> right, int width, const Rows& grad, typename Math::Sum weight, bool overwrite,
                             typename Math::Sum* sums) {
   using Sum = typename Math::Sum;
   const std::int64_t columns = round_up(width, lanes<Sum>);
   if constexpr (std::is_same_v<E, Sum>)
-    if (written_at_once<Sum, E>(head, grad, tile.columns_at(level), width))
+    if (written_directly<Sum, E>(head, grad, tile.columns_at(level), width))
       return multiply_for_keys<Math>(tile, level, left, right, columns,
                                      Scale<Sum, false>{static_cast<E*>(grad.data), grad.stride, &weight});
-  multiply_for_keys<Math>(tile, level, left, right, columns, AddTo<Sum>{sums, columns, fresh});
+  multiply_for_keys<Math>(tile, level, left, right, columns, AddTo<Sum>{sums, columns, overwrite});
 }
 
-// dq of a tile: added to the head's sums, or, if the tile is all there is, written out at once where that can be, with what
-// the weights' own gradient takes from it.
+// dq of a tile: added to the head's sums or, for a head of one tile, written directly if possible, together with its
+// contribution to the gradient of the weights.
 template <class Math, class E>
 HKT_INLINE void add_to_queries(const Head& head, const Tile& tile, int level, std::int64_t first,
-                               const GradientScores<Math>& left, Right<Math> right, bool fresh,
+                               const GradientScores<Math>& left, Right<Math> right, bool overwrite,
                                const QuerySide<Math, E>& shared, double* weight_sums) {
   using Sum = typename Math::Sum;
   const Rows& grad = head.grad_q[level];
   if constexpr (std::is_same_v<E, Sum>)
-    if (written_at_once<Sum, E>(head, grad, tile.rows_at(level), head.width)) {
+    if (written_directly<Sum, E>(head, grad, tile.rows_at(level), head.width)) {
       const Right<Math> q = shared.q[level].right_from(0);
       Sum total[lanes<Sum>] = {};
       multiply_for_queries<Math>(
@@ -357,19 +357,20 @@ HKT_INLINE void add_to_queries(const Head& head, const Tile& tile, int level, st
       weight_sums[level] = sum<Sum>(load(total));
       return;
     }
-  multiply_for_queries<Math>(tile, level, left, right, shared.columns,
-                             AddTo<Sum>{shared.dq[level] + (first >> level) * shared.columns, shared.columns, fresh});
+  multiply_for_queries<Math>(
+      tile, level, left, right, shared.columns,
+      AddTo<Sum>{shared.dq[level] + (first >> level) * shared.columns, shared.columns, overwrite});
 }
 
-// A finished query block, as far as add_to_queries has not written it already: dq with its weights, and what the weights'
-// own gradient takes from it.
+// The output of a finished query block, unless add_to_queries has written it already: weighted dq, and its contribution to
+// the gradient of the weights.
 template <class Math, class E>
 void write_queries(const Head& head, Block queries, const QuerySide<Math, E>& shared, double* weight_sums) {
   using Sum = typename Math::Sum;
   for (int level = 0; level < head.levels; ++level) {
     const std::int64_t first = queries.first >> level;
-    const std::int64_t rows = (queries.rows + (std::int64_t{1} << level) - 1) >> level;
-    if (written_at_once<Sum, E>(head, head.grad_q[level], rows, head.width)) continue;
+    const std::int64_t rows = level_rows(queries.rows, level);
+    if (written_directly<Sum, E>(head, head.grad_q[level], rows, head.width)) continue;
     const Sum* dq = shared.dq[level] + first * shared.columns;
     const E* q = static_cast<const E*>(head.q[level].data) + first * head.q[level].stride;
     Vector<Sum> total{};
@@ -382,7 +383,7 @@ void write_queries(const Head& head, Block queries, const QuerySide<Math, E>& sh
   }
 }
 
-// Products of two rows' numbers, summed into a vector.
+// The dot product of two rows, as a vector of partial sums.
 template <class E>
 HKT_INLINE auto dot(const E* a, const E* b, int width) {
   using Sum = typename SumOf<E>::Type;
@@ -397,7 +398,7 @@ void prepare_backward(const Head& head, int piece, void* memory) {
   Arena arena(memory);
   QuerySide<Math, E> shared(arena, head);
   if (piece < head.levels) {
-    const std::int64_t rows = head.level_length(piece);
+    const std::int64_t rows = head.level_rows(piece);
     shared.q[piece].pack(static_cast<const E*>(head.q[piece].data), head.q[piece].stride, rows, head.width);
     if (head.causal && !is_one_tile(head)) clear(shared.dq[piece], 0, rows * shared.columns);
     return;
@@ -418,15 +419,15 @@ void prepare_backward(const Head& head, int piece, void* memory) {
   }
 }
 
-// The key block itself: packed. Under the causal mask a product may leave out rows, so sums start at zero; otherwise, and
-// in a head of one tile, the first product writes them all.
+// Packs the key block. Under the causal mask a product may skip rows, so sums start at zero; otherwise, and in a head of
+// one tile, the first product overwrites them all.
 template <class Math, class E>
 void prepare_keys(const Head& head, Block keys, const BackwardScratch<Math>& s) {
   using Sum = typename Math::Sum;
   const std::int64_t columns = round_up(head.width, lanes<Sum>);
   const std::int64_t value_columns = round_up(head.value_width, lanes<Sum>);
   for (int level = 0; level < head.levels; ++level) {
-    const int rows = (keys.rows + (1 << level) - 1) >> level;
+    const int rows = level_rows(keys.rows, level);
     const E* k = static_cast<const E*>(head.k[level].data) + (keys.first >> level) * head.k[level].stride;
     pack_panels<Math>(k, head.k[level].stride, rows, head.width, key_panel_shape<Math>(widest_tile(head), level),
                       s.key_panels[level]);
@@ -439,35 +440,36 @@ void prepare_keys(const Head& head, Block keys, const BackwardScratch<Math>& s) 
   if (head.causal && !is_one_tile(head)) clear(s.dv, 0, keys.rows * value_columns);
 }
 
-// The keys of a block as right factor, where they lie or packed.
+// The keys of a block as right factor, in place or packed.
 template <class Math, class E>
 HKT_INLINE Right<Math> key_rows(const Head& head, Block keys, int level, const BackwardScratch<Math>& s) {
   const Rows& k = head.k[level];
-  const int rows = (keys.rows + (1 << level) - 1) >> level;
+  const int rows = level_rows(keys.rows, level);
   if constexpr (std::is_same_v<typename Math::Word, E>)
     if (usable_in_place<E, E>(k, rows, head.width))
       return {static_cast<const E*>(k.data) + (keys.first >> level) * k.stride, k.stride};
   return {s.keys[level], round_up(head.width, lanes<typename Math::Word>)};
 }
 
-// What add_to_keys has not written already.
+// Writes the gradients that add_to_keys has not written directly.
 template <class Math, class E>
 void write_keys(const Head& head, Block keys, const BackwardScratch<Math>& s) {
   using Sum = typename Math::Sum;
   for (int level = 0; level < head.levels; ++level) {
     const Rows& out = head.grad_k[level];
-    const int rows = (keys.rows + (1 << level) - 1) >> level;
-    if (written_at_once<Sum, E>(head, out, rows, head.width)) continue;
+    const int rows = level_rows(keys.rows, level);
+    if (written_directly<Sum, E>(head, out, rows, head.width)) continue;
     write_rows(s.dk[level], round_up(head.width, lanes<Sum>), rows, head.width, static_cast<Sum>(head.weights[level]),
                static_cast<E*>(out.data) + (keys.first >> level) * out.stride, out.stride);
   }
-  if (written_at_once<Sum, E>(head, head.grad_v, keys.rows, head.value_width)) return;
+  if (written_directly<Sum, E>(head, head.grad_v, keys.rows, head.value_width)) return;
   write_rows(s.dv, round_up(head.value_width, lanes<Sum>), keys.rows, head.value_width, Sum(1),
              static_cast<E*>(head.grad_v.data) + keys.first * head.grad_v.stride, head.grad_v.stride);
 }
 
 template <class Math, class E>
-void compute_backward(const Head& head, Block keys, void* memory, void* scratch, Turn& turn, double* weight_sums) {
+void compute_backward(const Head& head, Block keys, void* memory, void* scratch, Semaphore& semaphore,
+                      double* weight_sums) {
   using Sum = typename Math::Sum;
   Arena shared_arena(memory);
   const QuerySide<Math, E> shared(shared_arena, head);
@@ -482,7 +484,7 @@ void compute_backward(const Head& head, Block keys, void* memory, void* scratch,
   for (int block = head.causal ? static_cast<int>(keys.first / block_rows) : 0; block < blocks; ++block) {
     const std::int64_t first = std::int64_t{block} * block_rows;
     const int rows = static_cast<int>(min<std::int64_t>(block_rows, head.length - first));
-    const std::int64_t seen = head.causal ? first + rows : head.length;  // keys that the block's queries can see
+    const std::int64_t seen = head.causal ? first + rows : head.length;  // the block's queries see the keys before this
     const int columns = static_cast<int>(min<std::int64_t>(keys.rows, seen - keys.first));
     const Tile tile{rows, columns, widest_tile(head), static_cast<int>(first - keys.first),
                     head.causal && first < keys.first + columns};
@@ -491,7 +493,7 @@ void compute_backward(const Head& head, Block keys, void* memory, void* scratch,
 
     tile_gradient<Math>(head, tile, q, shared.grad_out.left_from(first), weights, shared.lse + first,
                         shared.delta + first, s);
-    const bool all_rows = !head.causal || is_one_tile(head);  // products leave out none
+    const bool all_rows = !head.causal || is_one_tile(head);  // products skip no rows
     add_to_keys<Math, E>(head, tile, 0, s.probabilities, shared.grad_out.right_from(first), head.value_width,
                          head.grad_v, 1, all_rows && block == 0, s.dv);
     for (int level = 0; level < head.levels; ++level)
@@ -499,12 +501,12 @@ void compute_backward(const Head& head, Block keys, void* memory, void* scratch,
                            head.grad_k[level], static_cast<Sum>(head.weights[level]), all_rows && block == 0,
                            s.dk[level]);
     double* block_sums = weight_sums + std::int64_t{block} * head.levels;
-    turn.wait(block);
+    semaphore.wait(block);
     for (int level = 0; level < head.levels; ++level)
       add_to_queries<Math, E>(head, tile, level, first, s.gradient[level], key_rows<Math, E>(head, keys, level, s),
                               all_rows && keys.first == 0, shared, block_sums);
     if (keys.first + columns == seen) write_queries<Math, E>(head, {first, rows}, shared, block_sums);
-    turn.done(block);
+    semaphore.release(block);
   }
   write_keys<Math, E>(head, keys, s);
 }

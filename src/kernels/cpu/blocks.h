@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds the table of block kernels for one way to compute. Each blocks_*.cpp includes this for its instruction set.
+// Builds the tables of block kernels for one instruction set. Each blocks_*.cpp includes this for its own.
 #pragma once
 
 #include "backward.h"

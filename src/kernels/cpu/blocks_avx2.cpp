@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The block kernels for avx2.
+// The block kernels for AVX2.
 #define HKT_CPU_TARGET avx2
 #define HKT_VECTOR_BYTES 32
 #include "blocks.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The block kernels for avx512.
+// The block kernels for AVX-512.
 #define HKT_CPU_TARGET avx512
 #define HKT_VECTOR_BYTES 64
 #include "blocks.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The block kernels for portable.
+// The block kernels for any machine.
 #define HKT_CPU_TARGET portable
 #define HKT_VECTOR_BYTES 16
 #include "blocks.h"

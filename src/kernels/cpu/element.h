@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The types that inputs and outputs come in: a vector of sums read from them or rounded to them (to nearest, ties to even).
+// The element types of inputs and outputs: loads widen to a vector of sums, stores round to nearest, ties to even.
 #pragma once
 
 #include "vector.h"
@@ -31,7 +31,7 @@ HKT_INLINE Vector<float> read_vector(const BFloat16* p) { return bits_as<Vector<
 HKT_INLINE Vector<float> read_vector(const Float16* p) {
   const Bits32 half = load_bits16(p);
   const Bits32 magnitude = (half & 0x7fff) << 13;
-  // 2^112 moves the exponent's bias, and makes numbers of float16's subnormals; infinities and NaNs keep all ones.
+  // Times 2^112: adjusts the exponent bias and normalises float16's subnormals. Infinities and NaNs keep an exponent of ones.
   const Bits32 finite = bits_as<Bits32>(bits_as<Vector<float>>(magnitude) * 0x1p112f);
   const Bits32 value = magnitude >= 0x0f800000 ? (magnitude | 0x7f800000) : finite;
   return bits_as<Vector<float>>(value | (half & 0x8000) << 16);
@@ -48,7 +48,7 @@ HKT_INLINE void write_vector(Float16* p, Vector<float> v) {
   const Bits32 bits = bits_as<Bits32>(v);
   const Bits32 magnitude = bits & 0x7fffffff;
   const Bits32 normal = (magnitude - 0x38000000 + 0x0fff + ((magnitude >> 13) & 1)) >> 13;
-  // Adding 1/2 leaves a float16 subnormal in the low bits, rounded by the machine.
+  // Adding 1/2 leaves a float16 subnormal in the low bits, rounded by the addition.
   const Bits32 subnormal = bits_as<Bits32>(bits_as<Vector<float>>(magnitude) + 0.5f) - 0x3f000000;
   Bits32 half = magnitude < 0x38800000 ? subnormal : normal;
   half = magnitude >= 0x477ff000 ? Bits32{} + 0x7c00 : half;
@@ -56,7 +56,7 @@ HKT_INLINE void write_vector(Float16* p, Vector<float> v) {
   store_bits16(p, half | (bits & 0x80000000) >> 16);
 }
 
-// The type of sums that an element is computed with.
+// The type in which sums over an element type are computed.
 template <class E>
 struct SumOf {
   using Type = float;
@@ -66,7 +66,7 @@ struct SumOf<double> {
   using Type = double;
 };
 
-// The first n numbers only; the other lanes are zero, or left as they are in memory.
+// The first n numbers only: other lanes are read as zero, and not written.
 template <class E>
 HKT_INLINE auto read_vector(const E* p, std::int64_t n) {
   constexpr int count = lanes<typename SumOf<E>::Type>;

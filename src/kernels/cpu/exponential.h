@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Powers of two and logarithms for the softmax. 2^x = 2^n · p(x − n), n the nearest integer, p a polynomial on [−1/2, 1/2].
+// exp2 and log for the softmax. 2^x = 2^n · p(x − n), n the nearest integer, p a polynomial on [−1/2, 1/2].
 #pragma once
 
 #include "vector.h"
@@ -13,7 +13,7 @@ struct Exp2;
 template <>
 struct Exp2<float> {
   static constexpr float lowest = -126.0f;
-  static constexpr float no_score = -1e38f;  // below every score, and still finite when a score is taken from it
+  static constexpr float no_score = -1e38f;  // below every score, and still finite when a score is subtracted from it
   static constexpr float round_shift = 12582912.0f;  // 1.5 · 2^23: adding it leaves the nearest integer in the low bits
   static constexpr int mantissa_bits = 23;
   static constexpr float coefficients[] = {1.0000001f,  0.69314694f,  0.2402212f,
@@ -45,7 +45,7 @@ struct Exp2<double> {
   };
 };
 
-// value · 2^n and the nearest n, as AVX-512 has them.
+// The nearest integer n and value · 2^n, which are single instructions of AVX-512.
 #if HKT_VECTOR_BYTES == 64 && defined(__AVX512F__)
 template <class T>
 HKT_INLINE Vector<T> nearest_integer(Vector<T> x) {
@@ -74,7 +74,7 @@ HKT_INLINE Vector<T> exp2_of_fraction(Vector<T> fraction) {
   return p;
 }
 
-// For x ≤ 0. Results below 2^lowest are too small to matter, and need not be right.
+// For x ≤ 0. Results below 2^lowest are too small to matter and may be inaccurate.
 template <class T>
 HKT_INLINE Vector<T> exp2(Vector<T> x) {
 #if HKT_VECTOR_BYTES == 64 && defined(__AVX512F__)
@@ -85,7 +85,7 @@ HKT_INLINE Vector<T> exp2(Vector<T> x) {
   x = larger<T>(x, splat(E::lowest));
   const Vector<T> shifted = x + E::round_shift;
   const Vector<T> p = exp2_of_fraction<T>(x - (shifted - E::round_shift));
-  // Unsigned: lanes beyond the last key hold anything, and may overflow.
+  // Unsigned, because lanes beyond the last key contain arbitrary values and may overflow.
   using Bits = Vector<std::make_unsigned_t<BitsOf<T>>>;
   return bits_as<Vector<T>>(bits_as<Bits>(p) + (bits_as<Bits>(shifted) << E::mantissa_bits));
 #endif
@@ -94,7 +94,7 @@ HKT_INLINE Vector<T> exp2(Vector<T> x) {
 // The natural logarithm of positive normal numbers: x = 2^n · m with m in [0.7, 1.4], log m = 2 artanh((m − 1) / (m + 1)).
 template <class T>
 HKT_INLINE Vector<T> log(Vector<T> x) {
-  constexpr int terms = sizeof(T) == 8 ? 11 : 5;  // the next one is below the rounding, for |s| ≤ 0.172
+  constexpr int terms = sizeof(T) == 8 ? 11 : 5;  // the next term is below the rounding error, for |s| ≤ 0.172
   constexpr int shift = Exp2<T>::mantissa_bits;
   const Mask<T> bits = bits_as<Mask<T>>(x);
   const Mask<T> root_half = bits_as<Mask<T>>(splat(T(0.70710678118654752)));

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward pass of one block of queries against all keys of its head: scores, softmax in one sweep, values.
+// Forward pass of one block of queries against all keys of its head: scores, online softmax, values.
 #pragma once
 
 #include "scores.h"
 
 namespace hkt::kernels::cpu::HKT_CPU_TARGET {
 
-inline constexpr int forward_rows = 192;  // queries of a block, about
+inline constexpr int forward_rows = 192;  // queries of a block, about; see query_block_rows
 
-// A head's keys in panels and its values in rows (a few of them where they lie), read by every query block.
+// A head's keys packed in panels and its values in rows (used in place if possible), read by every query block.
 template <class Math, class E>
 struct KeySide {
   using Word = typename Math::Word;
@@ -21,8 +21,8 @@ struct KeySide {
       : value_stride(round_up(head.value_width, lanes<Word>)),
         values_in_place(usable_in_place<Word, E>(head.v, head.length, head.value_width)) {
     for (int level = 0; level < head.levels; ++level)
-      panels[level] = take_panels<Math>(arena, head.level_length(level), head.width,
-                                        key_panel_shape<Math>(widest_tile(head), level));
+      panels[level] =
+          take_panels<Math>(arena, head.level_rows(level), head.width, key_panel_shape<Math>(widest_tile(head), level));
     values = arena.take<Word>(words<Math>(head.length) * value_stride);
     if (!values_in_place) return;
     values = static_cast<Word*>(head.v.data);
@@ -30,14 +30,14 @@ struct KeySide {
   }
 };
 
-// What a thread needs for one query block.
+// A thread's memory for one query block.
 template <class Math>
 struct ForwardScratch {
   using Word = typename Math::Word;
   using Sum = typename Math::Sum;
   Word* q[max_levels];
-  ScoreBuffer<Sum> scores[max_levels];  // the finest holds one strip
-  Word* probabilities;                  // of a strip; the strip's scores themselves where words are sums
+  ScoreBuffer<Sum> scores[max_levels];  // level 0 has one strip only
+  Word* probabilities;                  // of a strip; they overwrite its scores if words are sums
   Sum* out;
   Sum* row_largest;
   Sum* row_sums;  // a vector per row
@@ -97,7 +97,7 @@ HKT_INLINE void store_probabilities(typename Math::Word* out, int column, Vector
   }
 }
 
-// Scores to probabilities not yet divided by their sum: the first `count` columns, zeros up to `padded`. Returns the sums.
+// Unnormalised probabilities 2^(score − largest): the first `count` columns, then zeros up to `padded`. Returns their sums.
 template <class Math>
 HKT_INLINE Vector<typename Math::Sum> exponentials(const typename Math::Sum* scores, int count, int padded,
                                                    typename Math::Sum largest, typename Math::Word* out) {
@@ -121,7 +121,7 @@ HKT_INLINE Vector<typename Math::Sum> exponentials(const typename Math::Sum* sco
   return total[0] + total[1];
 }
 
-// A strip's softmax step: new largest scores, factors for what was summed so far, probabilities, sums.
+// One step of the online softmax for a strip: new row maxima, factors that rescale earlier sums, probabilities, sums.
 template <class Math>
 void softmax_strip(const Tile& tile, int row, int rows, int padded, const ForwardScratch<Math>& s) {
   using Sum = typename Math::Sum;
@@ -141,8 +141,8 @@ void softmax_strip(const Tile& tile, int row, int rows, int padded, const Forwar
   }
 }
 
-// Queries are read where they lie if they are words already, come in pairs (see multiply_column), and their rows do not
-// crowd the cache's sets.
+// Queries are read in place if they are words already, come in pairs (see multiply_column), and their stride does not map
+// too many rows to the same cache sets.
 template <class Math, class E>
 HKT_INLINE Left<Math> query_rows(const Rows& q, std::int64_t first, std::int64_t rows, int width,
                                  typename Math::Word* packed) {
@@ -159,7 +159,7 @@ template <class Sum>
 struct OutputRows {
   Sum* data;
   std::int64_t stride;
-  bool one_tile;  // no sums before this tile and none after it: rows are normalised at once
+  bool one_tile;  // the only tile: rows are normalised at once
 };
 
 template <class Math>
@@ -177,12 +177,12 @@ void forward_tile(const Head& head, const Tile& tile, const Left<Math>* q, const
     if (visible == 0) continue;
     if (head.levels > 1) {
       const ScoreBuffer<Sum> above = s.scores[1];
-      const WeightedScores<Sum, true> finish{strip.data, strip.stride, above.data + row / 2 * above.stride,
-                                             above.stride, weights[0]};
-      multiply_scores<Math>(tile, 0, row, rows, depth, q[0], panels[0], finish);
+      const WeightedScores<Sum, true> epilogue{strip.data, strip.stride, above.data + row / 2 * above.stride,
+                                               above.stride, weights[0]};
+      multiply_scores<Math>(tile, 0, row, rows, depth, q[0], panels[0], epilogue);
     } else {
-      const WeightedScores<Sum, false> finish{strip.data, strip.stride, nullptr, 0, weights[0]};
-      multiply_scores<Math>(tile, 0, row, rows, depth, q[0], panels[0], finish);
+      const WeightedScores<Sum, false> epilogue{strip.data, strip.stride, nullptr, 0, weights[0]};
+      multiply_scores<Math>(tile, 0, row, rows, depth, q[0], panels[0], epilogue);
     }
     softmax_strip<Math>(tile, row, rows, visible, s);
     const Left<Math> p{s.probabilities, s.probability_stride, 1};
@@ -236,7 +236,7 @@ void prepare_forward(const Head& head, int piece, void* shared) {
   Arena arena(shared);
   const KeySide<Math, E> keys(arena, head);
   if (piece < head.levels)
-    pack_panels<Math>(static_cast<const E*>(head.k[piece].data), head.k[piece].stride, head.level_length(piece),
+    pack_panels<Math>(static_cast<const E*>(head.k[piece].data), head.k[piece].stride, head.level_rows(piece),
                       head.width, key_panel_shape<Math>(widest_tile(head), piece), keys.panels[piece]);
   else if (!keys.values_in_place)
     pack_right<Math>(static_cast<const E*>(head.v.data), head.v.stride, head.length, head.value_width, keys.values,
@@ -256,8 +256,7 @@ void compute_forward(const Head& head, Block queries, const void* shared, void* 
   Sum weights[max_levels];
   for (int level = 0; level < head.levels; ++level) {
     const std::int64_t first = queries.first >> level;
-    const std::int64_t rows =
-        min(head.level_length(level) - first, std::int64_t{(queries.rows + (1 << level) - 1) >> level});
+    const std::int64_t rows = min(head.level_rows(level) - first, std::int64_t{level_rows(queries.rows, level)});
     q[level] = query_rows<Math, E>(head.q[level], first, rows, head.width, s.q[level]);
     weights[level] = static_cast<Sum>(head.weights[level] * log2_e);
   }

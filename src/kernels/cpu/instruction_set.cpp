@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels this machine can run.
+// The instruction sets that this machine supports.
 #include "kernels/attention.h"
 
 namespace hkt::kernels::cpu {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs laid out for the products: converted, contiguous, zero-padded. And sums written back as elements.
+// Packs inputs for the products (converted, contiguous, zero-padded), and writes sums back as elements.
 #pragma once
 
 #include "attention_blocks.h"
@@ -8,7 +8,7 @@
 
 namespace hkt::kernels::cpu::HKT_CPU_TARGET {
 
-// Hands out 64-byte aligned pieces of a block of memory. Started at null it only measures.
+// Divides a block of memory into 64-byte aligned pieces. Constructed with null it only counts the bytes.
 class Arena {
  public:
   explicit Arena(void* memory) : begin_(static_cast<char*>(memory)) {}
@@ -39,7 +39,7 @@ HKT_INLINE Vector<typename Math::Word> read_words(const E* p, std::int64_t numbe
   }
 }
 
-// Rows as the left factor: words(width) words, `stride` apart. Writes whole vectors: leave room for one behind the last.
+// Rows as the left factor: words(width) words, `stride` apart. Writes full vectors, so `out` needs room for one more.
 template <class Math, class E>
 void pack_left(const E* rows, std::int64_t row_stride, std::int64_t count, int width, typename Math::Word* out,
                std::int64_t stride) {
@@ -50,7 +50,7 @@ void pack_left(const E* rows, std::int64_t row_stride, std::int64_t count, int w
             read_words<Math>(rows + row * row_stride + first, width - first));
 }
 
-// Rows as the right factor, `columns` (width rounded up to whole vectors) words each: a word holds numbers_per_word rows.
+// Rows as the right factor, `columns` (width rounded up to full vectors) words each. A word contains numbers_per_word rows.
 template <class Math, class E>
 void pack_right(const E* rows, std::int64_t row_stride, std::int64_t count, int width, typename Math::Word* out,
                 std::int64_t columns) {
@@ -70,24 +70,24 @@ void pack_right(const E* rows, std::int64_t row_stride, std::int64_t count, int 
     }
 }
 
-// One vector of numbers from each of up to `Rows` rows, of which `numbers` are left, as columns of a panel: `lanes` rows
-// fill vectors, fewer make a panel that is `Rows` columns wide.
-template <class Math, int Rows, bool WholeWords, class E>
+// One vector from each of up to `Rows` rows, which have `numbers` numbers left, as columns of a panel. With Rows == lanes they
+// fill full vectors; with fewer the panel is `Rows` columns wide.
+template <class Math, int Rows, bool FullVector, class E>
 HKT_INLINE void pack_block(const E* rows, std::int64_t row_stride, std::int64_t count, std::int64_t numbers,
                            typename Math::Word* panel, std::int64_t stride) {
   using Word = typename Math::Word;
   constexpr int step = lanes<Word>;
   Vector<Word> block[Rows];
 #pragma GCC unroll 16
-  for (int i = 0; i < Rows; ++i)  // columns beyond the last row are never looked at; they repeat it
+  for (int i = 0; i < Rows; ++i)  // columns beyond the last row repeat it, and are not used
     block[i] = read_words<Math>(rows + min<std::int64_t>(i, count - 1) * row_stride,
-                                WholeWords ? step * Math::numbers_per_word : numbers);
+                                FullVector ? step * Math::numbers_per_word : numbers);
   transpose<Word>(block);
-  const std::int64_t valid = WholeWords ? Rows : (words<Math>(numbers) * Rows + step - 1) / step;
+  const std::int64_t valid = FullVector ? Rows : (words<Math>(numbers) * Rows + step - 1) / step;
   for (std::int64_t i = 0; i < valid; ++i) store(panel + i * (Rows == step ? stride : step), block[i]);
 }
 
-// Up to `Rows` rows.
+// Up to `Rows` rows, over their full width.
 template <class Math, int Rows, class E>
 HKT_INLINE void pack_columns(const E* rows, std::int64_t row_stride, std::int64_t count, int width,
                              typename Math::Word* panel, std::int64_t stride) {
@@ -123,7 +123,7 @@ template <class Math>
 std::int64_t panel_words(std::int64_t count, int width, Panels shape) {
   return (count + shape.run - 1) / shape.run * shape.stride * words<Math>(width);
 }
-// The last panel may be read and written as whole vectors: some room behind it.
+// With room behind the last panel, because it may be read and written as full vectors.
 template <class Math>
 typename Math::Word* take_panels(Arena& arena, std::int64_t count, int width, Panels shape) {
   return arena.take<typename Math::Word>(panel_words<Math>(count, width, shape) + lanes<typename Math::Word>);
@@ -134,14 +134,13 @@ HKT_INLINE void clear(Sum* p, std::int64_t from, std::int64_t to) {
   for (std::int64_t i = from; i < to; ++i) p[i] = 0;
 }
 
-// Whether few enough rows can serve as factors, or take results, where they lie: they are of the type that is computed with,
-// fill whole vectors, come in pairs (see multiply_column), and lie within the reach of the first-level cache, so that no
-// more of them fall into one of its sets than it has room for.
+// Whether rows can be used in place, as factors or for results: they have the type of the arithmetic, fill full vectors, come
+// in pairs (see multiply_column), and span no more than the L1 cache, so that they do not exceed its associativity.
 template <class T, class E>
 HKT_INLINE bool usable_in_place(const Rows& rows, std::int64_t count, int width) {
-  constexpr std::int64_t reach = 32768;
+  constexpr std::int64_t cache_bytes = 32768;
   return std::is_same_v<T, E> && width % lanes<T> == 0 && count % 2 == 0 &&
-         count * rows.stride * static_cast<std::int64_t>(sizeof(E)) <= reach;
+         count * rows.stride * static_cast<std::int64_t>(sizeof(E)) <= cache_bytes;
 }
 
 // out[row] = sums[row] · factor

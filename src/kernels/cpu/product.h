@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products on register tiles: C[rows × columns] from A[rows × depth] and B[depth × columns], with whatever is to be
-// done to the sums (weights, exponentials, adding to C) fused in as a `Finish`. The one place where multiply-adds happen.
+// Matrix products on register tiles: C[rows × columns] from A[rows × depth] and B[depth × columns], with a fused epilogue
+// (weights, exponentials, adding to C). All multiply-adds of the kernels happen here.
 #pragma once
 
 #include "vector.h"
@@ -11,8 +11,8 @@
 
 namespace hkt::kernels::cpu::HKT_CPU_TARGET {
 
-// How a product is computed. A word is what one multiply-add step takes from A and from a lane of B: a number, or for
-// bfloat16 the pair of numbers that the machine multiplies and adds at once.
+// The arithmetic of a product. A word is the operand of one multiply-add, from A or from a lane of B: a number, or for
+// bfloat16 the pair of numbers that one instruction multiplies and adds.
 template <class T>
 struct Plain {
   using Number = T;
@@ -32,11 +32,11 @@ struct BFloat16Pairs {
     return bits_as<Vector<Sum>>(
         _mm512_dpbf16_ps(bits_as<__m512>(c), bits_as<__m512bh>(splat(a)), bits_as<__m512bh>(b)));
   }
-  // Rounded to nearest: the numbers of `first`, then those of `second`.
+  // Rounds to nearest: the numbers of `first`, then those of `second`.
   static HKT_INLINE Vector<Word> narrow(Vector<Sum> first, Vector<Sum> second) {
     return bits_as<Vector<Word>>(_mm512_cvtne2ps_pbh(bits_as<__m512>(second), bits_as<__m512>(first)));
   }
-  // Of two narrowed vectors: words that pair their lanes, and each stored for itself.
+  // For the two vectors in the result of narrow(): words that pair their lanes, and each stored separately.
   static HKT_INLINE Vector<Word> interleave_halves(Vector<Word> both) {
     const auto numbers = bits_as<Vector<Number>>(both);
     return bits_as<Vector<Word>>(
@@ -56,7 +56,7 @@ struct BFloat16Pairs {
 };
 #endif
 
-// Words needed for n numbers, and numbers rounded up so that a row fills whole vectors of sums.
+// The number of words for n numbers.
 template <class Math>
 HKT_INLINE constexpr std::int64_t words(std::int64_t n) {
   return (n + Math::numbers_per_word - 1) / Math::numbers_per_word;
@@ -65,7 +65,7 @@ HKT_INLINE constexpr std::int64_t round_up(std::int64_t n, std::int64_t multiple
   return (n + multiple - 1) / multiple * multiple;
 }
 
-// Register tiles: `max_vectors` vectors wide, and as many rows as the registers hold.
+// Register tiles: up to `max_vectors` vectors wide, with as many rows as fit into the registers.
 inline constexpr int max_vectors = HKT_VECTOR_BYTES == 64 ? 4 : 2;
 template <int Vectors>
 inline constexpr int tile_rows = max_vectors == 4 ? (Vectors > 2 ? 6 : 12) : (Vectors > 1 ? 6 : 12);
@@ -84,13 +84,13 @@ struct Right {  // row `step` of B begins at data[step · depth_stride]
   std::int64_t depth_stride;
 };
 
-// Out of line on purpose: inlined into its callers GCC spills the accumulators. Its arguments are six numbers in registers
-// and a reference: passed by value, a struct would be stored field by field and copied as a vector, and such a load waits
-// until every store before it has reached the cache.
-template <class Math, int Rows, int Vectors, class Finish>
+// Out of line on purpose: when it is inlined, GCC spills the accumulators. Its arguments are six scalars in registers and a
+// reference: a struct passed by value would be stored field by field and then loaded as vectors, which defeats store
+// forwarding and stalls the load.
+template <class Math, int Rows, int Vectors, class Epilogue>
 [[gnu::noinline]] void multiply_tile(std::int64_t depth, const typename Math::Word* a, std::int64_t a_row_stride,
                                      std::int64_t a_depth_stride, const typename Math::Word* b,
-                                     std::int64_t b_depth_stride, const Finish& finish) {
+                                     std::int64_t b_depth_stride, const Epilogue& epilogue) {
   using Sum = typename Math::Sum;
   Vector<Sum> sums[Rows][Vectors];
 #pragma GCC unroll 16
@@ -110,12 +110,12 @@ template <class Math, int Rows, int Vectors, class Finish>
     a += a_depth_stride;
     b += b_depth_stride;
   }
-  finish.template operator()<Rows, Vectors>(sums);
+  epilogue.template operator()<Rows, Vectors>(sums);
 }
 
 inline constexpr int fewer_rows(int rows) { return rows > 8 ? 8 : rows > 4 ? 4 : 2; }
 
-// The steps of depth that rows [row, row + rows) need: all of them, or those on one side of a diagonal.
+// The range of depth that rows [row, row + rows) need: all of it, or the part on one side of a diagonal.
 struct Steps {
   std::int64_t first;
   std::int64_t last;
@@ -125,36 +125,36 @@ struct AllSteps {
   HKT_INLINE Steps operator()(int, int) const { return {0, depth}; }
 };
 
-// A column of tiles, tallest first. Rows come in pairs: an odd last row computes one row too many, into padding.
-template <class Math, int Rows, int Vectors, class Range, class Finish>
-HKT_INLINE void multiply_column(int row, int rows, Range range, Left<Math> a, Right<Math> b, Finish finish) {
+// A column of tiles, tallest first. Rows come in pairs: an odd last row is computed with a second one, in the padding.
+template <class Math, int Rows, int Vectors, class Range, class Epilogue>
+HKT_INLINE void multiply_column(int row, int rows, Range range, Left<Math> a, Right<Math> b, Epilogue epilogue) {
   for (; row + Rows <= rows + (Rows == 2); row += Rows) {
     const Steps steps = range(row, Rows);
     if (steps.first >= steps.last) continue;
-    // Every other tile goes backwards through the depth: what it begins with is what the last one left in the cache.
+    // Every other tile goes backwards through the depth, so that it begins with what the previous one left in the cache.
     const bool forwards = row / Rows % 2 == 0;
     const std::int64_t start = forwards ? steps.first : steps.last - 1;
     const std::int64_t direction = forwards ? 1 : -1;
     multiply_tile<Math, Rows, Vectors>(steps.last - steps.first, a.data + row * a.row_stride + start * a.depth_stride,
                                        a.row_stride, direction * a.depth_stride, b.data + start * b.depth_stride,
-                                       direction * b.depth_stride, finish.at(row, 0));
+                                       direction * b.depth_stride, epilogue.at(row, 0));
   }
-  if constexpr (Rows > 2) multiply_column<Math, fewer_rows(Rows), Vectors>(row, rows, range, a, b, finish);
+  if constexpr (Rows > 2) multiply_column<Math, fewer_rows(Rows), Vectors>(row, rows, range, a, b, epilogue);
 }
 
-template <class Math, class Range, class Finish>
-HKT_INLINE void multiply_columns(int vectors, int rows, Range range, Left<Math> a, Right<Math> b, Finish finish) {
+template <class Math, class Range, class Epilogue>
+HKT_INLINE void multiply_columns(int vectors, int rows, Range range, Left<Math> a, Right<Math> b, Epilogue epilogue) {
   if constexpr (max_vectors == 4) {
-    if (vectors == 4) return multiply_column<Math, tile_rows<4>, 4>(0, rows, range, a, b, finish);
-    if (vectors == 3) return multiply_column<Math, tile_rows<3>, 3>(0, rows, range, a, b, finish);
+    if (vectors == 4) return multiply_column<Math, tile_rows<4>, 4>(0, rows, range, a, b, epilogue);
+    if (vectors == 3) return multiply_column<Math, tile_rows<3>, 3>(0, rows, range, a, b, epilogue);
   }
-  if (vectors == 2) return multiply_column<Math, tile_rows<2>, 2>(0, rows, range, a, b, finish);
-  multiply_column<Math, tile_rows<1>, 1>(0, rows, range, a, b, finish);
+  if (vectors == 2) return multiply_column<Math, tile_rows<2>, 2>(0, rows, range, a, b, epilogue);
+  multiply_column<Math, tile_rows<1>, 1>(0, rows, range, a, b, epilogue);
 }
 
-// B packed in panels: for each run of `run` columns [depth][stride], stride being the run rounded up to whole vectors, or
-// to a half or a quarter of one: the other lanes then compute with what lies behind, and are never looked at.
-// A run never crosses a tile of keys, which at the coarse levels holds fewer columns than registers do.
+// B packed in panels: for each run of `run` columns an array [depth][stride]. The stride is the run rounded up to full
+// vectors, or to a half or a quarter of one; the remaining lanes then compute with the data that follows, and their results
+// are not used. A run never crosses a tile of keys, which at coarse levels has fewer columns than a register tile.
 struct Panels {
   int run;
   int stride;
@@ -168,39 +168,40 @@ HKT_INLINE constexpr Panels panels_of(int tile_columns) {
   return {run, static_cast<int>(round_up(run, lane_count))};
 }
 
-template <class Math, class Finish>
+template <class Math, class Epilogue>
 HKT_INLINE void multiply_panels(int rows, int columns, std::int64_t depth, Left<Math> a,
-                                const typename Math::Word* panels, Panels shape, Finish finish) {
+                                const typename Math::Word* panels, Panels shape, Epilogue epilogue) {
   constexpr int lane_count = lanes<typename Math::Sum>;
   for (int column = 0; column < columns; column += shape.run) {
     const int vectors = (min(shape.run, columns - column) + lane_count - 1) / lane_count;
-    multiply_columns<Math>(vectors, rows, AllSteps{depth}, a, Right<Math>{panels, shape.stride}, finish.at(0, column));
+    multiply_columns<Math>(vectors, rows, AllSteps{depth}, a, Right<Math>{panels, shape.stride},
+                           epilogue.at(0, column));
     panels += shape.stride * depth;
   }
 }
 
 // B as rows of `columns` numbers (a multiple of the lanes), depth_stride words apart.
-template <class Math, class Range, class Finish>
-HKT_INLINE void multiply_rows(int rows, int columns, Range range, Left<Math> a, Right<Math> b, Finish finish) {
+template <class Math, class Range, class Epilogue>
+HKT_INLINE void multiply_rows(int rows, int columns, Range range, Left<Math> a, Right<Math> b, Epilogue epilogue) {
   constexpr int width = panel_width<Math>;
   constexpr int lane_count = lanes<typename Math::Sum>;
   for (int column = 0; column < columns; column += width)
     multiply_columns<Math>(min(width, columns - column) / lane_count, rows, range, a,
-                           Right<Math>{b.data + column, b.depth_stride}, finish.at(0, column));
+                           Right<Math>{b.data + column, b.depth_stride}, epilogue.at(0, column));
 }
 
-// Finish: C += A·B, or C = A·B where C has not been written yet.
+// Epilogue: C += A·B, or C = A·B to overwrite C.
 template <class Sum>
 struct AddTo {
   Sum* out;
   std::int64_t stride;
-  bool fresh;
+  bool overwrite;
   HKT_INLINE AddTo at(std::int64_t row, std::int64_t column) const {
-    return {out + row * stride + column, stride, fresh};
+    return {out + row * stride + column, stride, overwrite};
   }
   template <int Rows, int Vectors>
   HKT_INLINE void operator()(Vector<Sum> (&sums)[Rows][Vectors]) const {
-    if (fresh)
+    if (overwrite)
       each<false>(sums);
     else
       each<true>(sums);
@@ -220,7 +221,7 @@ struct AddTo {
   }
 };
 
-// Finish: C = C · factor[row] + A·B.
+// Epilogue: C = C · factor[row] + A·B.
 template <class Sum>
 struct RescaleAndAdd {
   Sum* out;
@@ -241,7 +242,7 @@ struct RescaleAndAdd {
   }
 };
 
-// Finish: C = A·B · factor, one factor for each row or one for all.
+// Epilogue: C = A·B · factor, one factor for each row or one for all.
 template <class Sum, bool PerRow>
 struct Scale {
   Sum* out;
@@ -259,7 +260,7 @@ struct Scale {
   }
 };
 
-// Finish: C = A·B · factor, and Σ A·B ⊙ other into `total`, a vector of sums.
+// Epilogue: C = A·B · factor, and Σ A·B ⊙ other into `total`, a vector of sums.
 template <class Sum>
 struct ScaleAndDot {
   Sum* out;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One machine vector of numbers, written with GCC's vector extensions so that one source serves every instruction set.
+// A SIMD vector of numbers, in GCC's vector extensions so that one source serves every instruction set.
 // Included once per instruction set: HKT_CPU_TARGET names its namespace, HKT_VECTOR_BYTES its vector size.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace hkt::kernels::cpu::HKT_CPU_TARGET {
 
-// std::min and std::max could be emitted out of line with this file's instructions and then be used by others.
+// Not std::min and std::max: an out-of-line copy with this file's instructions could be linked into code for other machines.
 template <class T>
 HKT_INLINE constexpr T min(T a, T b) {
   return b < a ? b : a;
@@ -38,7 +38,7 @@ using Vector = typename VectorTypes<T>::Whole;
 template <class T>
 inline constexpr int lanes = HKT_VECTOR_BYTES / sizeof(T);
 
-// The integer as wide as a number: masks and bit patterns.
+// The integer type as wide as T, for masks and bit patterns.
 template <class T>
 using BitsOf = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
 template <class T>
@@ -72,7 +72,7 @@ HKT_INLINE Mask<T> first_lanes(int n) {
   return count_lanes<T>(std::make_integer_sequence<int, lanes<T>>{}) < BitsOf<T>(n);
 }
 
-// The instructions that GCC does not find behind vector expressions. With a mask, for GCC 12 warns of the unmasked ones.
+// Instructions that GCC does not generate from vector expressions. Masked, because GCC 12 warns about the unmasked ones.
 inline constexpr int all_lanes = -1;
 template <class T>
 HKT_INLINE Vector<T> larger(Vector<T> a, Vector<T> b) {
@@ -96,7 +96,7 @@ HKT_INLINE Vector<T> larger(Vector<T> a, Vector<T> b) {
 #endif
 }
 
-// Halves combined until one lane is left: a fixed order, so the same bits each time.
+// Halves are combined until one lane is left: a fixed order, so results are bit-identical.
 template <class T, int Lanes, class V, class Combine, int... I>
 HKT_INLINE T reduce(V v, Combine combine, std::integer_sequence<int, I...>) {
   if constexpr (Lanes == 1) {
@@ -117,7 +117,7 @@ HKT_INLINE T largest(Vector<T> v) {
       v, [](auto a, auto b) { return a > b ? a : b; }, std::make_integer_sequence<int, lanes<T> / 2>{});
 }
 
-// Half a vector at p, every number twice.
+// Half a vector at p, every number repeated.
 template <class T, int... I>
 HKT_INLINE Vector<T> load_twice(const T* p, std::integer_sequence<int, I...>) {
   using Half = typename VectorTypes<T>::Half;
@@ -153,7 +153,7 @@ HKT_INLINE Vector<T> interleave_second(Vector<T> a, Vector<T> b) {
   return interleave<T, lanes<T> / 2>(a, b, std::make_integer_sequence<int, lanes<T>>{});
 }
 
-// Rows become columns, one after the other: interleaving the first half of the rows with the second, log2(Rows) times.
+// Rows become columns, one after the other, by interleaving the first half of the rows with the second log2(Rows) times.
 template <class T, int Rows>
 HKT_INLINE void transpose(Vector<T> (&rows)[Rows]) {
 #pragma GCC unroll 4

@@ -12,20 +12,20 @@
 
 namespace hkt::data {
 
-// By its name, as it stands in the archive or relative to the folder, with "/" between its parts.
+// Names are paths in the archive or relative to the folder, with "/" as separator.
 using Wanted = std::function<bool(const std::string& name)>;
 using TakeFile = std::function<void(const std::string& name, std::string bytes)>;
 
-// What is unpacked at most. More is meant to fill the memory or to take for ever: the official sets have a twentieth.
+// Limits against archives that unpack to fill the memory; the official ones need a twentieth of this.
 struct Limits {
   std::size_t file = std::size_t{1} << 30, total = std::size_t{1} << 32;  // bytes of one file, and of all
   std::int64_t files = 1'000'000;
 };
 
-// Gives each wanted file to `take`: those of a folder sorted by name, those of an archive as they lie in it. Archives are
-// .tar, as it is or compressed by gzip, bzip2, xz or zstd, and .zip. Throws std::invalid_argument, in one sentence, for
-// one that is cut, damaged or no archive, and for one with a name or link that leads out of the folder in which it would
-// be unpacked, or with more than the limits: who made such a one wanted to do harm.
+// Passes each wanted file to `take`: files of a folder sorted by name, files of an archive in its order. Archives are
+// .zip or .tar, the latter possibly compressed by gzip, bzip2, xz or zstd. Throws std::invalid_argument, in one sentence,
+// for a truncated or damaged archive, for something that is not an archive, and for malicious ones: those that exceed the
+// limits or have a name or link that points outside the folder they would be unpacked into.
 void read_files(const std::filesystem::path& source, const Wanted& wanted, const TakeFile& take,
                 const Notify& notify = {}, const Limits& limits = {});
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequences put together into batches: which go together, padded tensors, and a thread that makes them ahead of time.
+// Batches of sequences: their order, their padded tensors, and a thread that prefetches them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,8 +25,8 @@ struct Batch {
   std::int64_t valid_tokens = 0;
 };
 
-// How sequences become tensors. Those longer than max_length are cut; T is max_length where `full`, else the longest of the
-// batch; `bucket` says how many batches are sorted by length together.
+// How sequences become tensors. Longer ones are cut to max_length; T is max_length if `full`, else the batch's longest;
+// `bucket` is the number of batches that are sorted by length together.
 struct Shape {
   std::int64_t batch = 64;
   std::int64_t max_length = 1024;
@@ -36,11 +36,11 @@ struct Shape {
 
 using Order = std::vector<std::vector<std::int64_t>>;  // the sequences of each batch
 
-// All sequences once, in an order that seed and epoch alone decide: drawn at random, sorted by length within
-// buckets of many batches, so that little is padded, and the batches shuffled again.
+// Each sequence once, in an order that depends on seed and epoch only: shuffled, sorted by length within buckets of many
+// batches, which keeps padding low, and the batches shuffled again.
 Order training_order(const Split& split, const Shape& shape, std::uint64_t seed, std::int64_t epoch);
 
-// All sequences once, by length, for evaluation.
+// Each sequence once, sorted by length, for evaluation.
 Order evaluation_order(const Split& split, const Shape& shape);
 
 Batch make_batch(const Split& split, std::span<const std::int64_t> sequences, const Shape& shape);
@@ -51,8 +51,7 @@ std::int64_t count_cut(const Split& split, std::int64_t max_length);
 // The tokens of the longest sequences, int64 [T] each, cut at max_length, the longest first; at most `count`, none empty.
 std::vector<at::Tensor> longest_sequences(const Split& split, std::int64_t max_length, std::int64_t count);
 
-// The batches of an order from number `first` on, made by a thread of their own, a few ahead of the reader. The split
-// must outlive the queue.
+// The batches of an order from index `first` on, prefetched by a thread. The split must outlive the queue.
 class BatchQueue {
  public:
   BatchQueue(const Split& split, Order order, const Shape& shape, std::size_t first = 0);

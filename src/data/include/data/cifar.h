@@ -11,7 +11,7 @@
 
 namespace hkt::data::cifar {
 
-constexpr int reader_version = 1;  // to be raised when the same files come to be read as something else
+constexpr int reader_version = 1;  // raise when the reader's output for the same files changes
 constexpr std::int64_t train_images = 50000, test_images = 10000;
 
 // floor((.2989 R + .587 G + .114 B) / 255 · 255.5), in integers so that every machine gets the same.
@@ -19,7 +19,7 @@ std::uint8_t grey(std::uint32_t red, std::uint32_t green, std::uint32_t blue);
 
 bool wanted(const std::string& name);
 
-// From the official folder or archive, whatever folders lie around it: five batches to train, one to test, and
+// From the official folder or archive, possibly inside other folders: five training batches, one test batch, and
 // batches.meta.txt with the names of the labels. A token is the value of a pixel, row by row.
 Prepared read(const std::filesystem::path& source, const Notify& notify = {});
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A config's section "data" as JSON, for files and flags; inside, the struct travels.
+// A config's section "data" as JSON, for files and flags; elsewhere the struct is passed.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace hkt {
 
-// Sets what is there and leaves the rest as it is. Throws std::invalid_argument, in one sentence, for anything unknown, of
-// the wrong type or out of range, and where two values contradict each other. to_json checks in the same way.
+// Sets the keys that are present and leaves the rest. Throws std::invalid_argument, in one sentence, for a key that is
+// unknown, of the wrong type or out of range, and for values that contradict each other. to_json makes the same checks.
 void read_json(const fields::Json& json, DataConfig& data);
 fields::OrderedJson to_json(const DataConfig& data);
 

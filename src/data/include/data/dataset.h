@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data sets as training sees them: sequences of bytes, a label for each, three splits.
+// Data sets for training: byte sequences with labels, in three splits.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace hkt::data {
 
-// Some of the sequences of a packed file, which stays mapped while a split of it lives.
+// Some sequences of a packed file, which stays mapped as long as a split of it exists.
 class Split {
  public:
   Split() = default;
-  // indices: those of the part's sequences that are in this split.
+  // indices: the sequences of the part that are in this split.
   Split(PackedPart part, std::vector<std::int64_t> indices);
   explicit Split(PackedPart part);  // all of them
 
@@ -32,24 +32,24 @@ class Split {
 };
 
 struct Dataset {
-  Split train, validation, test;     // test is empty where the user gave none
+  Split train, validation, test;     // test is empty if the user gave none
   std::vector<std::string> labels;   // the names of the classes
-  std::string fingerprint;           // of what is there to learn from and to validate with
-  std::int64_t vocab = 256;          // tokens are below this; 0 is what sequences are padded with
-  std::vector<std::string> notices;  // sentences for the user, such as that a damaged file was made anew
+  std::string fingerprint;           // of the training and validation data
+  std::int64_t vocab = 256;          // tokens are below this; 0 is padding
+  std::vector<std::string> notices;  // sentences for the user, such as that a damaged file was rebuilt
 };
 
-// Tells how far a long piece of work is: what is done, of how much, and which piece it is.
+// Reports progress of long work: `done` of `total`, and a description of the current step.
 using Notify = std::function<void(std::int64_t done, std::int64_t total, const std::string& what)>;
 
-// From the packed cache if that is there and whole, else prepared anew and packed. Throws std::invalid_argument, in one
-// sentence, for data that is not there or not as it should be.
+// From the packed cache if it is intact, otherwise prepared and packed. Throws std::invalid_argument, in one sentence, for
+// missing or malformed data.
 Dataset load(const DataConfig& config, const Notify& notify = {});
 
-// A token of that task, for people to read: an operator or digit, a character or \\xNN, a grey value.
+// A token of that task as readable text: an operator or digit, a character or \\xNN, a grey value.
 std::string token_text(Task task, std::uint8_t token);
 
-// A line of text as tokens of that task; throws std::invalid_argument where it is none (scifar takes no text).
+// A line of text as tokens of that task; throws std::invalid_argument for invalid text (scifar takes none at all).
 std::vector<std::uint8_t> encode(Task task, std::string_view text);
 
 }  // namespace hkt::data

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Downloads that survive bad connections.
+// Downloads with retries that resume where the last attempt ended.
 #pragma once
 
 #include <chrono>
@@ -14,11 +14,11 @@ namespace hkt::data {
 struct Download {
   std::string url;
   std::filesystem::path target;
-  std::string md5;                                  // in small hexadecimal digits
-  std::int64_t most_bytes = std::int64_t{1} << 32;  // of the file: its size where that is known
+  std::string md5;                                  // lower-case hexadecimal
+  std::int64_t most_bytes = std::int64_t{1} << 32;  // the file's size if known, otherwise an upper limit
 
-  // How long to wait for what, and how often to try without getting further: a connection that brings less than
-  // slowest · stall bytes in that time is ended, and counts as one that brought nothing.
+  // Timeouts and retries. A connection that delivers less than slowest · stall bytes within `stall` is closed, and the
+  // attempt counts as failed. `attempts` is the number of failures in a row after which to give up.
   std::chrono::seconds connect{20};
   std::chrono::seconds stall{30};
   std::int64_t slowest = 4096;  // bytes a second
@@ -26,10 +26,10 @@ struct Download {
   std::chrono::milliseconds first_wait{500};  // doubled each time
 };
 
-// What has come lies in target + ".part" until all of it is there and its MD5 is right; a later call goes on from there.
-// Throws std::runtime_error, in one sentence, when the server or the network fails for good, when the disk does, when
-// another process downloads the same, when the server sends more than most_bytes or too slowly, and when the file is not the
-// right one, which is then removed.
+// Received bytes are kept in target + ".part" until the file is complete and its MD5 is right; a later call resumes there.
+// Throws std::runtime_error, in one sentence, if the server, the network or the disk fails for good, if another process is
+// downloading the same file, if the server sends more than most_bytes or too slowly, and if the MD5 is wrong, in which
+// case the file is removed.
 void download(const Download& download, const Notify& notify = {});
 
 }  // namespace hkt::data

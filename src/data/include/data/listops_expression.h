@@ -16,14 +16,14 @@ enum Token : std::uint8_t { digit_zero = 1, minimum = 11, maximum, median, sum_m
 constexpr std::int64_t vocab = close + 1;
 constexpr int digits = 10;
 
-// The tokens of a text such as "[MAX 2 9 [MIN 4 7 ] 0 ]". Parentheses, with which Nangia & Bowman's files mark a binary
-// tree, say nothing new and are left out. Throws std::invalid_argument, in one sentence, where it is not one expression.
+// The tokens of a text such as "[MAX 2 9 [MIN 4 7 ] 0 ]". Parentheses, which mark a binary tree in Nangia & Bowman's
+// files, are redundant and dropped. Throws std::invalid_argument, in one sentence, if it is not exactly one expression.
 std::vector<std::uint8_t> parse(std::string_view text);
 
 std::string text(std::span<const std::uint8_t> tokens);
 
-// MIN, MAX, MED (of an even count the mean of the middle two, truncated), SM (the sum modulo 10). Throws as parse does.
-// Nesting takes memory of the heap, so none is too deep for the stack.
+// MIN, MAX, MED (for an even count the mean of the middle two, truncated), SM (the sum modulo 10). Throws as parse does.
+// Not recursive: deep nesting cannot overflow the stack.
 int evaluate(std::span<const std::uint8_t> tokens);
 
 }  // namespace hkt::data::listops

@@ -12,11 +12,11 @@ namespace hkt::data::listops {
 
 struct Agreement {
   std::int64_t lines = 0, agreeing = 0;
-  std::string first_other;  // a sentence about the first line whose label is not the value of its expression
+  std::string first_other;  // a sentence about the first line whose label differs from the value of its expression
 };
 
 // Evaluates every line, with or without parentheses; the file may be compressed. Throws std::invalid_argument, in one
-// sentence with file and line, where a line is something else.
+// sentence with file and line, for a malformed line.
 Agreement compare_labels(const std::filesystem::path& path);
 
 void write_file(const std::filesystem::path& path, const PackedPart& part);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MD5, by which the official homes' archives are known. It finds damage; against malice it is no proof.
+// MD5, which the official sites publish for their archives. It detects damage, not tampering.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace hkt::data {
 
-// In small hexadecimal digits.
+// Lower-case hexadecimal.
 std::string md5(std::string_view bytes);
 
 // Of a file, read in pieces. Throws std::runtime_error if it cannot be read.

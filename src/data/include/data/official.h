@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data sets that have an official home: where that is, and where their archives lie here.
+// The data sets with an official download: its address, and where the archive is stored here.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,7 @@ struct Official {
   Task task;
   std::string name;
   std::string what;
-  std::string home;  // for people
+  std::string home;  // web page
   std::string url, md5;
   std::int64_t bytes;
 };
@@ -22,13 +22,13 @@ struct Official {
 const std::vector<Official>& official();
 const Official& official(Task task);
 
-// Where the downloaded archive lies, or would.
+// Where the downloaded archive is or would be.
 std::filesystem::path archive_of(const Official& set);
-// The MD5 that it must have: the one that it was downloaded with, else the official one.
+// The MD5 it must have: the one given when it was downloaded, otherwise the official one.
 std::string md5_of(const Official& set);
 
-// Downloads the archive, unless it is there and whole: then false. `url` and `md5` name another home and what it has
-// there; empty ones mean the official. Throws std::runtime_error as download() does.
+// Downloads the archive; returns false if it is already here with the right MD5. A non-empty `url` or `md5` replaces the
+// official one. Throws std::runtime_error as download() does.
 bool fetch(const Official& set, const std::string& url, const std::string& md5, const Notify& notify = {});
 
 }  // namespace hkt::data

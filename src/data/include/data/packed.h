@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data sets packed into one safetensors file each, which is mapped when it is used.
+// Data sets packed into one memory-mapped safetensors file each.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Sequences {
   std::int64_t size() const { return static_cast<std::int64_t>(labels.size()); }
 };
 
-// What is packed. Validation is empty where it is carved from the training data when that is loaded.
+// The content of a packed file. An empty validation split is taken from the training data on loading.
 struct Prepared {
   Sequences train, validation, test;
   std::vector<std::string> labels;
@@ -31,7 +31,7 @@ struct Prepared {
   std::vector<std::string> notices;  // sentences for the user about what was read
 };
 
-// Sequences one after the other: `offsets` says where each begins, and the end of the last.
+// Concatenated sequences: `offsets` has the beginning of each and the end of the last.
 struct PackedPart {
   std::span<const std::uint8_t> tokens;
   std::span<const std::int64_t> offsets, labels;
@@ -48,20 +48,20 @@ struct Packed {
   PackedPart train, validation, test;
   std::vector<std::string> labels;
   std::int64_t vocab = 256;
-  std::string fingerprint;  // all that determines the content
-  std::string source;       // for people: what it was made of
+  std::string fingerprint;  // everything that determines the content
+  std::string source;       // where it came from, for messages
 };
 
-// $HKT_DATA, else hkt in the user's folder for caches; nothing where the environment names neither.
+// $HKT_DATA, otherwise hkt in the user's cache folder; nullopt if the environment names neither.
 std::optional<std::filesystem::path> data_folder_name();
-// The same, made if it is not there; std::runtime_error if it cannot be.
+// The same, created if missing; std::runtime_error if it cannot be.
 std::filesystem::path data_folder();
 void make_folder(const std::filesystem::path& folder);
 
 void save_packed(const std::filesystem::path& path, Prepared prepared, const std::string& fingerprint,
                  const std::string& source);
 
-// Throws std::runtime_error, in one sentence, for a file that is not there, is damaged, or contradicts itself.
+// Throws std::runtime_error, in one sentence, for a file that is missing, damaged or inconsistent.
 Packed load_packed(const std::filesystem::path& path);
 
 }  // namespace hkt::data

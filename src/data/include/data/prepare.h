@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packed files: which one belongs to a config, and how it is made.
+// Packed files: which one belongs to a config, and how it is built.
 #pragma once
 
 #include <filesystem>
@@ -14,18 +14,18 @@ namespace hkt::data {
 struct Obtained {
   std::filesystem::path path;
   Packed packed;
-  bool made = false;                 // and not there before
+  bool made = false;                 // built by this call
   std::vector<std::string> notices;  // sentences for the user
 };
 
-// The packed file of this config, made if it is not there, damaged or of other data. Throws std::invalid_argument for a
-// source that is not there or not as it should be, std::runtime_error for a folder that cannot be written.
+// The packed file of this config, built if it is missing, damaged or belongs to other data. Throws std::invalid_argument
+// for a missing or malformed source, std::runtime_error for a folder that cannot be written.
 Obtained obtain(const DataConfig& config, const Notify& notify = {});
 
-// Packs scifar or imdb from this folder or archive, to be used where a config names no source.
+// Packs scifar or imdb from this folder or archive; configs without a source then use it.
 Obtained obtain_from(Task task, const std::string& source, const Notify& notify = {});
 
-// The packed files of a task that are there, sorted by name.
+// The existing packed files of a task, sorted by name.
 std::vector<std::filesystem::path> packed_files(Task task);
 
 }  // namespace hkt::data

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether what lies on the disk of a data set is whole.
+// Verifies the files of a data set on the disk.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ struct Finding {
   std::string sentence;
 };
 
-// The downloaded archive by its MD5; each packed file by its checksum, its offsets, labels and tokens, and of listops each
-// label by its expression. Empty if there is nothing of it on the disk.
+// Checks the downloaded archive by its MD5, and each packed file by its checksum, offsets, labels and tokens; for listops
+// also each label against its expression. Empty if nothing is stored.
 std::vector<Finding> verify(Task task);
 
 }  // namespace hkt::data

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another hkt as a process of its own, which ends with this one.
+// Another hkt as a child process, which ends when this one does.
 #pragma once
 
 #include <sys/types.h>
@@ -14,25 +14,25 @@ namespace hkt::experiments {
 
 class Child {
  public:
-  // Its output goes to `log`, after what is there.
+  // Its output is appended to `log`.
   Child(const std::vector<std::string>& arguments, const std::filesystem::path& log);
-  ~Child();  // asks it to stop, and waits; one that is held (SIGSTOP) is let go for that
+  ~Child();  // asks it to stop and waits; a stopped process (SIGSTOP) is continued first
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  static constexpr int interrupted = 130;  // the exit code of one that was asked to stop, and did
+  static constexpr int interrupted = 130;  // exit code of a process that stopped on request
   struct End {
-    int code = 0;    // of a process that ended by itself
-    int signal = 0;  // which ended it, or 0
+    int code = 0;    // exit code
+    int signal = 0;  // the signal that ended it, or 0
   };
-  std::optional<End> ended();  // once it has
+  std::optional<End> ended();  // nullopt while it runs
 
-  // Why it ended as it did, in half a sentence: by which signal, or with which exit code and what it said last.
-  std::string account() const;
+  // How it ended, as the end of a sentence: the signal or exit code, and the last line of its log.
+  std::string describe_end() const;
 
  private:
   std::filesystem::path log_;
-  std::uintmax_t log_begin_ = 0;  // what is before that in the log is of earlier processes
+  std::uintmax_t log_begin_ = 0;  // earlier bytes of the log are of earlier processes
   pid_t process_;
   std::optional<End> end_;
 };

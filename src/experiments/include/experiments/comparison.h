@@ -11,18 +11,18 @@ namespace hkt::experiments {
 
 struct Spread {
   double mean = 0;
-  double deviation = 0;  // of the sample, with n − 1; 0 for one value
+  double deviation = 0;  // sample standard deviation (n − 1); 0 for one value
 };
 Spread spread(std::span<const double> values);
 
-// Two-sided p of Student's t-test on the differences of pairs; nothing for fewer than two pairs, or where all
-// differences are equal, of which the test has nothing to say.
+// Two-sided p-value of the paired t-test; nullopt for fewer than two pairs, or if all differences are equal, where the test
+// is undefined.
 std::optional<double> paired_t_test(std::span<const double> first, std::span<const double> second);
 
-// Where a further value lies 19 times of 20, if all are drawn from one normal distribution; nothing for fewer than two.
+// 95 % prediction interval for a further value from the same normal distribution; nullopt for fewer than two values.
 std::optional<std::pair<double, double>> prediction_interval(std::span<const double> values);
 
-// Two-sided p of McNemar's exact test: of the sequences that one model alone got right, how many were the first's.
+// Two-sided p-value of McNemar's exact test, from how many sequences only the first and only the second model got right.
 double mcnemar(std::int64_t only_first, std::int64_t only_second);
 
 }  // namespace hkt::experiments

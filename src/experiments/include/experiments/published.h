@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the paper and its peers published, from published.json, which the scripts that write tables read too.
+// Published results of the paper and of Long Range Arena, from published.json, which scripts/update-tables reads, too.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of a run once it is over, as one JSON object: the results of experiments are made of them, and the report.
+// The record of a run as one JSON object, for results.json and the report.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,18 +12,18 @@
 
 namespace hkt::experiments {
 
-// {"name", "config", "summary", "parameters", "best_validation", "epochs", "probes", "test", "theory"}; what is not there
-// yet is null or empty. Damaged files are left out, of which `warn` is told.
+// {"name", "config", "summary", "parameters", "best_validation", "epochs", "probes", "test", "theory"}; what does not
+// exist yet is null or empty. Damaged files are left out and reported to `warn`.
 nlohmann::ordered_json record_of(const train::RunDirectory& run, const train::Warn& warn);
 
-// theory.json; nothing where it is not there, or is not what `hkt theory` writes.
+// theory.json; nullopt if it does not exist or is not valid output of `hkt theory`.
 std::optional<nlohmann::ordered_json> read_theory(const train::RunDirectory& run);
 
-// predictions.safetensors: logits [sequences, classes] and labels [sequences] that fit each other. Throws
-// std::runtime_error, in one sentence, for a file that holds something else.
+// predictions.safetensors: logits [sequences, classes] and labels [sequences], of the same length. Throws
+// std::runtime_error with a one-sentence message if the file contains anything else.
 struct StoredPredictions {
   at::Tensor logits, labels;
-  std::string split, model, checksum;  // model: the checksum of the one that made them
+  std::string split, model, checksum;  // model: the checksum of model.safetensors
 };
 StoredPredictions read_predictions(const train::RunDirectory& run);
 

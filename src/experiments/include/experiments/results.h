@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// results.json, what an experiment leaves: checked when it is read, and written for people and programs.
+// results.json, the output of an experiment: validated when it is read.
 #pragma once
 
 #include <filesystem>
@@ -8,10 +8,10 @@
 
 namespace hkt::experiments {
 
-// Throws std::invalid_argument where the file is none or lacks what its readers need.
+// Throws std::invalid_argument if the file cannot be read, is not a results file or lacks a key that its readers need.
 nlohmann::ordered_json read_results(const std::filesystem::path& path);
 
-// As text: one line for each model, comparison and run.
+// The text of results.json, with one line per model, comparison and run.
 std::string results_text(const nlohmann::ordered_json& results);
 
 }  // namespace hkt::experiments

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run of one model in an experiment: `hkt train`, and as far as it is wanted `hkt eval` and `hkt theory`.
+// One run of one model in an experiment: `hkt train`, then optionally `hkt eval` and `hkt theory`.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,21 @@ struct Run {
   std::string name;
   Config config;
   std::filesystem::path folder;
-  bool scores = true;  // false: only trained, to choose by validation
+  bool scores = true;  // false: a candidate, only trained and validated
   bool examines = false;
 
   train::RunDirectory directory() const { return {folder}; }
   bool trained() const;
-  bool diverged() const;  // one only to choose from, whose loss or gradient was not finite at last
+  bool diverged() const;  // a candidate that ended because its loss or gradient was not finite
   bool scored() const;
   bool examined() const;
-  double best_validation() const;  // accuracy, of a trained one
+  double best_validation() const;  // accuracy; 0 if it diverged
 
   enum class Stage : std::uint8_t { train, eval, theory, done };
-  Stage next() const;  // what is to be done first
+  Stage next() const;  // the next stage to run
 };
 
-// Throws std::invalid_argument where the folder holds a run with another config, which would be scored as if it were this.
+// Throws std::invalid_argument if the folder contains a run with another config, which would be scored in place of this one.
 void check_config(const Run& run);
 
 }  // namespace hkt::experiments

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs as processes of their own, several at a time.
+// Executes runs as child processes, several in parallel.
 #pragma once
 
 #include <filesystem>
@@ -15,29 +15,29 @@
 
 namespace hkt::experiments {
 
-// How far a run is, by its metrics.
+// The progress of a run, from its metrics.
 struct RunProgress {
   std::string name;
   Run::Stage stage = Run::Stage::train;
-  double steps = 0, step = 0;  // of training; 0 steps: it has not begun
+  double steps = 0, step = 0;  // training steps; steps is 0 before training begins
   std::int64_t epoch = 0;
   double loss = 0, accuracy = 0, tokens_per_second = 0;
   std::optional<double> validation;  // accuracy of the last epoch
 };
 
-// Who watches; each may be left out.
+// Callbacks; each is optional.
 struct PoolHooks {
   std::function<void(const std::vector<RunProgress>& running, std::size_t waiting)> progress;
   std::function<void(const std::string& line)> say;
-  std::function<bool()> stop;  // asked several times a second
+  std::function<bool()> stop;  // polled several times a second; true stops all runs
 };
 
 class RunPool {
  public:
   RunPool(std::size_t jobs, int threads, std::string device, PoolHooks hooks);
 
-  // Runs what is not done yet. False: stopped. Throws std::invalid_argument where a folder holds another run, and
-  // std::runtime_error where a run fails; one that is only to be chosen from may diverge.
+  // Executes the runs that are not done yet; false if stopped. Throws std::invalid_argument if a folder contains another
+  // run, and std::runtime_error if a run fails. A candidate may diverge.
   bool run(const std::vector<Run>& runs);
 
  private:
@@ -53,7 +53,7 @@ class RunPool {
   void say(const std::string& line) const;
 
   std::size_t jobs_;
-  bool stopped_ = false;  // a run was asked to stop by somebody else
+  bool stopped_ = false;  // a run was stopped from outside
   int threads_;
   std::string device_;
   PoolHooks hooks_;

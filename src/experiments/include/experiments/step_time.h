@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a training step costs: several models take the same batches, interleaved.
+// The duration of training steps: several models are timed on the same batches, interleaved.
 #pragma once
 
 #include <ATen/Device.h>
@@ -17,7 +17,8 @@ struct StepTime {
   double attention_ratio = 1, attention_seconds = 0;  // of one attention layer, forward and backward
 };
 
-// The configs must agree in batch size, padding and length. `batches` of the first epoch's order are used.
+// The configs must agree in batch size, padding and length. After a warmup, `batches` batches are timed, in the order of
+// the first epoch.
 std::vector<StepTime> step_times(const std::vector<Config>& configs, const data::Split& split, at::Device device,
                                  int batches);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A config's section "model" as JSON, for files and flags; inside, the struct travels.
+// The JSON form of a config's section "model", for config files and --set; code uses the struct.
 #pragma once
 
 #include "files/json_fields.h"
@@ -7,8 +7,8 @@
 
 namespace hkt {
 
-// Sets what is there and leaves the rest as it is. Throws std::invalid_argument, in one sentence, for anything unknown, of
-// the wrong type or out of range, and where two values contradict each other. to_json checks in the same way.
+// Sets the fields whose keys are present and keeps the others. Throws std::invalid_argument, in one sentence, for an unknown
+// key, a wrong type, a value out of range, or values that contradict each other. to_json makes the same checks.
 void read_json(const fields::Json& json, ModelConfig& model);
 fields::OrderedJson to_json(const ModelConfig& model);
 

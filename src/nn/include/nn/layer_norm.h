@@ -9,10 +9,10 @@
 
 namespace hkt {
 
-// What the result goes into. Linear layers under autocast would round it to bfloat16 at once, so that it may come so.
+// The dtype of the result: float32, or under bfloat16 autocast bfloat16, for linear layers that would round it anyway.
 enum class NormOutput : std::uint8_t { autocast, float32 };
 
-// norm(x), by kernels of our own where x is float32 on CUDA.
+// norm(x); by hkt's kernels if x is float32 on CUDA.
 at::Tensor layer_norm(const at::Tensor& x, torch::nn::LayerNorm& norm, NormOutput output);
 
 }  // namespace hkt

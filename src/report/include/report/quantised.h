@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrices small enough for a page: a byte for each number.
+// Matrices as one byte per number, so that pages stay small.
 #pragma once
 
 #include <cstdint>

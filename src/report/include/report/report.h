@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers to one HTML page that needs nothing beside itself.
+// Renders results as one self-contained HTML page.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@ namespace hkt::report {
 // {"title", "answers": […], "runs": […], "comparisons": […], "published", "where"}, as page.js reads them.
 std::string page(const nlohmann::ordered_json& data);
 
-// What a model looked at in one input, as explain.js reads it.
+// The attention of a model on one input, as explain.js reads it.
 std::string explanation(const nlohmann::ordered_json& data);
 
 }  // namespace hkt::report

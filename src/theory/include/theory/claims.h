@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an examination says of each of the paper's claims, in a word and a sentence.
+// The result of an examination for each of the paper's claims: a verdict and a sentence.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@
 
 namespace hkt::theory {
 
-enum class Verdict : std::uint8_t { holds, fails, open };  // open: there is nothing to decide it on
+enum class Verdict : std::uint8_t { holds, fails, open };  // open: cannot be tested on this model or these inputs
 
 struct Claim {
   std::string key;    // psd, decomposition, subsumption, depth, gaussianity
@@ -20,7 +20,7 @@ struct Claim {
   std::string sentence;  // what was found, with its numbers
 };
 
-// From what examine() gave for a model with this config.
+// From the result of examine() for a model with this config.
 std::vector<Claim> claims_of(const nlohmann::ordered_json& examination, const ModelConfig& config);
 
 std::string name(Verdict verdict);

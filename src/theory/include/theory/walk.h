@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model taken block by block, in float64, to see what its attention sees.
+// Runs a model block by block in float64 and shows the inputs, queries and keys of its attention.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,10 +14,10 @@
 
 namespace hkt::theory {
 
-// The float64 model on the CPU; the given one is left alone.
+// A float64 copy on the CPU.
 Classifier exact_copy(const Classifier& model, const ModelConfig& config);
 
-// What one block's attention sees of one sequence.
+// The inputs, queries and keys of one block's attention for one sequence.
 struct BlockView {
   std::vector<at::Tensor> inputs;  // X(l), [T_l, width]
   std::vector<at::Tensor> q, k;    // [heads, T_l, head width]
@@ -25,7 +25,7 @@ struct BlockView {
   HeadScores head(HierarchicalAttentionImpl& attention, const ModelConfig& config, std::int64_t index) const;
 };
 
-// Calls view(block, attention, what it sees) for each block in turn; tokens [T].
+// Calls view(block, attention, seen) for each block in order; tokens [T].
 using View = std::function<void(std::int64_t block, HierarchicalAttentionImpl& attention, const BlockView& seen)>;
 void walk(Classifier& model, const at::Tensor& tokens, const View& view);
 

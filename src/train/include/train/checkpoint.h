@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints: the best model, and the state from which a killed run goes on to the same bits.
+// Checkpoints: the best model, and the state from which a killed run resumes with bit-identical results.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,19 +17,19 @@
 
 namespace hkt::train {
 
-// What a model is, beside its weights; it travels in the metadata of both files.
+// Describes a model apart from its weights; stored in the metadata of both files.
 struct Identity {
   Config config;
   std::vector<std::string> labels;  // the names of the classes
-  std::string data;                 // the fingerprint of what it learns from
+  std::string data;                 // fingerprint of the data it is trained on
 };
 
-// Where training stands.
+// The progress of a run.
 struct Position {
-  std::int64_t step = 0;   // steps done in all
-  std::int64_t epoch = 0;  // the epoch it is in, and how many of its batches are done
-  std::int64_t batch = 0;
-  Tally epoch_tally, recent_tally;  // of this epoch; since the last line of metrics
+  std::int64_t step = 0;            // steps done in total
+  std::int64_t epoch = 0;           // the current epoch
+  std::int64_t batch = 0;           // batches of it that are done
+  Tally epoch_tally, recent_tally;  // of this epoch, and since the last metrics line
   std::int64_t best_epoch = -1;
   double best_accuracy = 0, best_loss = 0;
   bool finished = false;
@@ -40,14 +40,15 @@ struct Position {
 struct State {
   Position position;
   NamedTensors parameters, optimizer;
-  NamedTensors best;  // the parameters of the best epoch, so that model.safetensors can be made anew
+  NamedTensors best;  // the parameters of the best epoch, so that model.safetensors can be written again
   at::Tensor generator, cuda_generator;
 };
 
 void save_state(const RunDirectory& run, const Identity& identity, const State& state);
 
-// The last state, or where that is damaged the one before, of which `warn` is told; nothing if there is none. Throws
-// std::runtime_error where there is no good one, it belongs to another run, or says that it stood where it cannot have.
+// The last state, or if it is damaged the previous one, which is reported to `warn`; nullopt if there is none. Throws
+// std::runtime_error if both are damaged, have another config or an impossible position, and std::invalid_argument if the
+// data has changed.
 std::optional<State> load_state(const RunDirectory& run, const Identity& identity, std::int64_t steps_per_epoch,
                                 const Warn& warn);
 
@@ -55,13 +56,13 @@ void save_model(const RunDirectory& run, const Identity& identity, const NamedTe
 
 struct TrainedModel {
   Identity identity;
-  std::string checksum;  // of model.safetensors; empty where the weights are from a state
+  std::string checksum;  // of model.safetensors; empty if the weights are from a state
   Classifier model = nullptr;
 };
-// Where model.safetensors is damaged the best weights are taken from the state, or the one before, of which `warn` is told.
+// If model.safetensors is missing or damaged, the best weights come from the state or the previous one; `warn` is called.
 TrainedModel load_model(const RunDirectory& run, at::Device device, const Warn& warn);
 
-// Copies that later steps leave alone.
+// Copies on the CPU, which later steps do not change.
 NamedTensors copy_of_parameters(const torch::nn::Module& module);
 void set_parameters(torch::nn::Module& module, const NamedTensors& parameters);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole config as JSON, for files and flags; inside, the struct travels.
+// A complete Config from and to a JSON object.
 #pragma once
 
 #include "files/json_fields.h"
@@ -7,7 +7,7 @@
 
 namespace hkt {
 
-// As Config::from_json and to_json, without the text.
+// As Config::from_json and Config::to_json, but with a JSON object instead of text.
 Config config_from(const fields::Json& json);
 fields::OrderedJson to_json(const Config& config);
 

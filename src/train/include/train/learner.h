@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A classifier with its optimiser: one step of learning, and what it says of a split.
+// A classifier with its optimiser: training steps, and predictions for a split.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace hkt::train {
 
 class GraphedStep;
 
-// Sums over sequences, so that they can be added up.
+// Sums over sequences, not means, so that tallies can be added.
 struct Tally {
   double loss = 0;
   std::int64_t correct = 0, sequences = 0;
@@ -27,22 +27,22 @@ struct Tally {
   double accuracy() const { return sequences > 0 ? static_cast<double>(correct) / static_cast<double>(sequences) : 0; }
 };
 
-// How a GPU gets its work. Hundreds of small launches take the host longer than they take the GPU, so a step for a
-// shape of batch that was there before is captured as a CUDA graph and replayed. The bits are the same.
+// Whether training steps run as CUDA graphs. Launching hundreds of small kernels takes the host longer than they run, so the
+// second step of a batch shape is captured as a graph, which is then replayed. The results are bit-identical.
 enum class CudaGraphs : std::uint8_t { on, off };
 
-// What one step gave, on the model's device as it was computed: to look at it is to wait for the device.
+// The result of one step, on the model's device; reading it waits for the device.
 class StepResult {
  public:
   StepResult() = default;
   StepResult(const at::Tensor& mean_loss, const at::Tensor& correct, const at::Tensor& gradient_norm);
 
-  // Somebody else's copy of the same, which later steps leave alone.
+  // A copy that later steps do not overwrite.
   StepResult clone() const;
   void copy_from(const StepResult& other);
 
   struct Values {
-    double mean_loss, correct, gradient_norm;  // correct: how many were right; the norm before it was cut
+    double mean_loss, correct, gradient_norm;  // correct: a count; gradient_norm: before clipping
   };
   Values wait() const;
   static std::vector<Values> wait_for(const std::vector<StepResult>& results);  // one wait for all
@@ -53,13 +53,13 @@ class StepResult {
 
 class Learner {
  public:
-  // Draws the weights from torch's generator.
+  // Initialises the weights with torch's default generator.
   Learner(const Config& config, at::Device device, CudaGraphs graphs = CudaGraphs::on);
   ~Learner();
 
   StepResult step(const data::Batch& batch, double learning_rate);
 
-  // Forward and backward of the first block's attention alone, to be timed, for the batch's lengths and random features.
+  // For timing: forward and backward of only the first block's attention, on random features with the batch's lengths.
   std::function<void()> attention_step(const data::Batch& batch);
 
   Classifier& model() { return model_; }
@@ -69,7 +69,7 @@ class Learner {
  private:
   struct ShapeGraph;
 
-  StepResult launch_step(const data::Batch& batch);  // of a batch on the device
+  StepResult launch_step(const data::Batch& batch);  // the batch is on the device
   GraphedStep* shared_memory_graph() const;
   StepResult replay_step(std::unique_ptr<ShapeGraph>& step, const data::Batch& batch);
 
@@ -78,8 +78,8 @@ class Learner {
   CudaGraphs graphs_used_;
   Classifier model_;
   Optimizer optimizer_;
-  std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<ShapeGraph>> graphs_;  // none: seen once
-  ShapeGraph* first_graph_ = nullptr;  // whose memory the others share
+  std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<ShapeGraph>> graphs_;  // nullptr: seen once
+  ShapeGraph* first_graph_ = nullptr;  // the others share its memory pool
 };
 
 // The logits of every sequence of a split, float32 [size, classes], in the split's order, on the CPU.
@@ -91,10 +91,10 @@ using Watch = std::function<void(std::int64_t done, std::int64_t total)>;
 Predictions evaluate(Classifier& model, const data::Split& split, const Config& config, at::Device device,
                      const Watch& watch = {});
 
-// How this config's batches are made.
+// The shape of this config's batches.
 data::Shape batch_shape(const Config& config);
 
-// Whether a model of this config runs in bfloat16 there.
+// Whether a model of this config runs in bfloat16 on this device.
 bool uses_bfloat16(const Config& config, at::Device device);
 
 }  // namespace hkt::train

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// metrics.jsonl: what happened in a run, an object a line.
+// metrics.jsonl: the events of a run, one JSON object per line.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,22 @@
 
 namespace hkt::train {
 
-// A line could not be written. What is in the file ends with a whole line all the same.
+// A line could not be written. The file still ends with a complete line.
 struct MetricsError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 class MetricsFile {
  public:
-  // Goes on after the first `keep` bytes of the file; what is behind them was written after the state one resumes from.
+  // Truncates the file to its first `keep` bytes and appends after them: later lines were written after the state that is
+  // resumed.
   MetricsFile(std::filesystem::path path, std::uint64_t keep);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
 
-  void add(const nlohmann::ordered_json& line);  // throws MetricsError where the disk is full
-  void flush();                                  // to the disk
+  void add(const nlohmann::ordered_json& line);  // throws MetricsError, for example if the disk is full
+  void flush();                                  // fsync
   std::uint64_t bytes() const { return bytes_; }
 
  private:
@@ -34,21 +35,21 @@ class MetricsFile {
   std::uint64_t bytes_;
 };
 
-// Reads such a file while it grows. Left out are a last line that is cut, lines with a value of another kind than is written
-// there, and of a line the values that are null, which stand for numbers that are not finite.
+// Reads the file while it grows. Skips an incomplete last line and lines in which a value has an unexpected type. Drops null
+// values, which stand for numbers that are not finite.
 class MetricsReader {
  public:
   explicit MetricsReader(std::filesystem::path path) : path_(std::move(path)) {}
 
-  // The lines that were added since the last call; all of them again where the file became shorter.
+  // The lines added since the last call; all lines again if the file became shorter.
   std::vector<nlohmann::json> next();
 
  private:
   std::filesystem::path path_;
-  std::uint64_t bytes_ = 0;  // that were read
+  std::uint64_t bytes_ = 0;  // read so far
 };
 
-// All lines.
+// All lines; none if the file does not exist.
 std::vector<nlohmann::json> read_metrics(const std::filesystem::path& path);
 
 }  // namespace hkt::train

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW: its schedule, its state by the names of the parameters, one step.
+// AdamW and its learning-rate schedule; the optimiser's state is keyed by parameter name.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -13,22 +13,22 @@
 
 namespace hkt::train {
 
-// Rises from 0 over the first warmup · steps steps, then falls to 0 as half a cosine. `step` counts from 0.
+// Linear warmup over the first warmup · steps steps, then cosine decay to 0. `step` counts from 0.
 double learning_rate(const TrainConfig& config, std::int64_t step, std::int64_t steps);
 
-// Weight decay is for matrices alone: not for biases, norms and α, which weigh things against each other.
+// Weight decay applies to matrices only, not to biases, norms and α (whose softmax gives the level weights).
 class Optimizer {
  public:
   Optimizer(const torch::nn::Module& module, const TrainConfig& config);
 
   void set_learning_rate(double rate);
 
-  // Cuts the gradients to config.gradient_norm, updates the parameters and forgets the gradients. Gives back the norm
-  // that was there, a scalar on the parameters' device. A norm that is not finite makes the parameters so.
+  // Clips the gradients to config.gradient_norm, updates the parameters and resets the gradients. Returns the norm before
+  // clipping, a scalar on the parameters' device. If it is not finite, neither are the parameters afterwards.
   at::Tensor step();
 
   NamedTensors state() const;
-  // Takes what state() gave; throws std::runtime_error where a tensor is missing or has another shape.
+  // Restores the result of state(); throws std::runtime_error if a tensor is missing or has another shape.
   void restore(const NamedTensors& state);
 
  private:
@@ -40,7 +40,7 @@ class Optimizer {
   void add(Group& group, const std::string& name, const at::Tensor& parameter);
 
   TrainConfig config_;
-  at::Tensor learning_rate_;  // where the parameters are, so that a CUDA graph reads the present one
+  at::Tensor learning_rate_;  // on the parameters' device, so that a CUDA graph reads the current value
   Group matrices_, others_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Named configs to start from, and how changes are laid over them.
+// Named configs, and changes applied to them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,27 +15,27 @@ struct Preset {
 };
 std::vector<Preset> presets();
 
-// A config while it is put together: it remembers what was asked for, so that the data can decide the rest. Always one that
-// can be trained; whatever would not be throws std::invalid_argument in one sentence.
+// A config under construction. It remembers which keys are set, so that the data can decide others. It is always valid for
+// training: an invalid change throws std::invalid_argument with a one-sentence message.
 class ConfigDraft {
  public:
   explicit ConfigDraft(const std::string& preset_or_file);
-  explicit ConfigDraft(const Config& config);  // all of which was asked for
+  explicit ConfigDraft(const Config& config);  // all keys count as set
 
-  // "section.key=value" changes laid over it. The value is JSON, or a string as it stands.
+  // A copy with "section.key=value" changes applied. The value is parsed as JSON if possible, otherwise taken as a string.
   ConfigDraft with(const std::vector<std::string>& changes) const;
-  // The paths of the data, if it has any, as they are named from the root.
+  // A copy in which the paths of the data, if there are any, are absolute.
   ConfigDraft with_absolute_paths() const;
 
-  // With defaults for what was not asked for.
+  // With defaults for keys that are not set.
   const Config& config() const { return config_; }
-  // With the vocab and classes of the data; throws std::invalid_argument where others were asked for.
+  // With the vocab and classes of the data; throws std::invalid_argument if these keys are set and do not fit the data.
   Config fitted_to(std::int64_t vocab, std::int64_t classes) const;
 
  private:
-  void update();  // config_ after asked_ was changed
+  void update();  // recomputes config_ from overrides_
 
-  nlohmann::json asked_;
+  nlohmann::json overrides_;  // the keys that are set
   Config config_;
 };
 

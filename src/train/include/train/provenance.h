@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which program, on which machine: what is written beside every measured number.
+// Program version and machine, recorded with every measured number.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,9 +9,9 @@
 namespace hkt::train {
 
 std::string processor();
-std::vector<std::string> gpus();  // of NVIDIA, as the driver names them
+std::vector<std::string> gpus();  // NVIDIA GPUs, as the driver names them
 std::string version();            // of this project
-std::string commit();             // it was built from
+std::string commit();             // this program was built from
 
 // Version, commit, torch, processor, instruction set, GPUs, threads and date.
 nlohmann::ordered_json provenance();

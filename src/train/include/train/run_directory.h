@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The run directory: where the files of one training run lie. It is the contract between training and everything after.
+// The run directory: the files of one training run. `hkt train` writes them, and every later command reads them.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace hkt::train {
 
-using Warn = std::function<void(const std::string&)>;  // is told, in a sentence, what had to be mended or left out
+using Warn = std::function<void(const std::string&)>;  // gets a sentence about what was repaired or left out
 
 struct RunDirectory {
   std::filesystem::path folder;
@@ -16,7 +16,7 @@ struct RunDirectory {
   std::filesystem::path config() const { return folder / "config.json"; }
   std::filesystem::path metrics() const { return folder / "metrics.jsonl"; }
   std::filesystem::path model() const { return folder / "model.safetensors"; }  // the best on validation
-  std::filesystem::path state() const { return folder / "state.safetensors"; }  // the last, with all to go on
+  std::filesystem::path state() const { return folder / "state.safetensors"; }  // the last, to resume from
   std::filesystem::path previous_state() const { return folder / "state.previous.safetensors"; }
   std::filesystem::path predictions() const { return folder / "predictions.safetensors"; }
   std::filesystem::path theory() const { return folder / "theory.json"; }
@@ -27,15 +27,16 @@ struct RunDirectory {
   }
 };
 
-// Throws std::invalid_argument where the folder holds anything.
+// Throws std::invalid_argument unless the folder is empty or does not exist.
 void check_free(const std::filesystem::path& folder);
-// Writes config.json into a free folder that the caller has locked; removes what was written before the first state.
+// Writes config.json into an empty folder that the caller has locked.
 void create_run(const RunDirectory& run, const std::string& config);
+// Removes a run that has not saved a state yet.
 void remove_run(const RunDirectory& run);
-// One that is there; throws std::invalid_argument where it is not.
+// Throws std::invalid_argument if the folder contains no run.
 RunDirectory open_run(const std::filesystem::path& folder);
 
-// Makes the folder if needed. While it lives no other process trains there; throws std::invalid_argument where one does.
+// Creates the folder if needed and locks it, so that no other process trains there. Throws std::invalid_argument if one does.
 class RunLock {
  public:
   explicit RunLock(const RunDirectory& run);

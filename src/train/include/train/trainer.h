@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The training loop: from a config and data to a run directory, stoppable and resumable at any step.
+// The training loop: from a config and data to a run directory. It can be stopped and resumed at any step.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@
 
 namespace hkt::train {
 
-struct StepProgress {  // in mid-epoch
+struct StepProgress {  // within an epoch
   std::int64_t step, steps, epoch, epochs;
   Tally tally;  // of the epoch so far
   double tokens_per_second;
@@ -30,30 +30,31 @@ struct EpochResult {
   bool best;
 };
 
-// Who watches; each may be left out.
+// Callbacks; each is optional.
 struct Hooks {
   std::function<void(const StepProgress&)> step;
   std::function<void(const EpochResult&)> epoch;
   Warn warn;
-  std::function<bool()> stop;                               // asked after every step
-  std::function<nlohmann::ordered_json(Classifier)> probe;  // looks at the model before the first and after each epoch
+  std::function<bool()> stop;                               // polled after every step; true stops the run
+  std::function<nlohmann::ordered_json(Classifier)> probe;  // metrics before the first and after each epoch
 };
 
 struct Outcome {
-  bool finished;  // false: stopped, to be resumed
+  bool finished;  // false: stopped, can be resumed
   std::int64_t step, best_epoch;
   double best_accuracy;
 };
 
-// Throws std::invalid_argument where there is nothing to train on or to validate with.
+// Throws std::invalid_argument if the training or validation split is empty, or if there is only one label.
 void check_data(const data::Dataset& dataset);
 
 class Trainer {
  public:
-  // The folder must exist and hold config.json.
+  // The folder must exist and contain config.json.
   Trainer(RunDirectory run, Identity identity, const data::Dataset& dataset, at::Device device, Hooks hooks);
 
-  // From the state if there is one. Throws std::runtime_error where the loss is not finite; checkpoints stay.
+  // Resumes from the saved state if there is one. Throws std::runtime_error if a loss or gradient is not finite;
+  // checkpoints are kept.
   Outcome run();
 
  private:
@@ -62,8 +63,8 @@ class Trainer {
   void restore();
   void begin_metrics();
   bool run_epoch();  // false: stopped
-  void take(const data::Batch& batch);
-  void settle();
+  void train_step(const data::Batch& batch);
+  void read_pending();
   void write_step_line();
   void end_epoch();
   void save();
@@ -85,10 +86,10 @@ class Trainer {
   std::unique_ptr<MetricsFile> metrics_;
   Position position_;
   NamedTensors best_;
-  std::vector<StepResult> pending_;  // not looked at yet
+  std::vector<StepResult> pending_;  // results that are not read yet
   std::vector<std::int64_t> pending_sizes_;
-  std::int64_t tokens_ = 0;  // since the epoch began here
-  double wait_seconds_ = 0;  // of it for data
+  std::int64_t tokens_ = 0;  // since the epoch was begun or resumed
+  double wait_seconds_ = 0;  // in that time, spent waiting for data
   double last_gradient_norm_ = 0;
   std::int64_t saved_step_ = -1;
   Clock::time_point epoch_begin_, last_save_;
