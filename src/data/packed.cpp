@@ -170,7 +170,7 @@ void save_packed(const fs::path& path, Prepared prepared, const std::string& fin
   add_arrays(arrays, "train", prepared.train);
   add_arrays(arrays, "validation", prepared.validation);
   add_arrays(arrays, "test", prepared.test);
-  safetensors::write(path, std::move(arrays),
+  safetensors::write(path, arrays,
                      {{"format", format},
                       {"fingerprint", fingerprint},
                       {"source", Json(source).dump(-1, ' ', false, Json::error_handler_t::replace)},

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <set>
 #include <stdexcept>
 #include <string_view>
@@ -263,9 +264,12 @@ std::size_t size_of(Type type) {
   throw std::invalid_argument("a tensor has a type that hkt's safetensors files do not support.");
 }
 
-void write(const std::filesystem::path& path, std::vector<Array> arrays, const Metadata& metadata) {
-  std::stable_sort(arrays.begin(), arrays.end(),
-                   [](const Array& a, const Array& b) { return size_of(a.type) > size_of(b.type); });
+void write(const std::filesystem::path& path, const std::vector<Array>& unsorted, const Metadata& metadata) {
+  std::vector<Array> arrays;  // the largest elements first, so that all are aligned
+  for (const std::size_t size : {8U, 4U, 2U, 1U}) {
+    std::copy_if(unsorted.begin(), unsorted.end(), std::back_inserter(arrays),
+                 [size](const Array& array) { return size_of(array.type) == size; });
+  }
   std::string header;
   try {
     header = make_header(arrays, metadata);

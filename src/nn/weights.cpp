@@ -79,7 +79,7 @@ void save_safetensors(const std::filesystem::path& path, const NamedTensors& ten
                       data.sizes().vec(),
                       {static_cast<std::byte*>(data.data_ptr()), data.nbytes()}});
   }
-  safetensors::write(path, std::move(arrays), metadata);
+  safetensors::write(path, arrays, metadata);
 }
 
 SafetensorsFile load_safetensors(const std::filesystem::path& path) {

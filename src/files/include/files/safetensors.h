@@ -38,7 +38,7 @@ struct File {
 
 // Writes the file atomically. The arrays are sorted by element size, largest first, so that each is aligned to its elements.
 // Throws std::invalid_argument for names that are used twice or are not UTF-8, and std::runtime_error if writing fails.
-void write(const std::filesystem::path& path, std::vector<Array> arrays,
+void write(const std::filesystem::path& path, const std::vector<Array>& arrays,
            const std::map<std::string, std::string>& metadata);
 
 // Trusts nothing in the file: a truncated, damaged, inconsistent or malicious file throws std::runtime_error.

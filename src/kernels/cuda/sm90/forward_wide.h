@@ -74,6 +74,7 @@ __device__ __forceinline__ int wide_key_tiles(const ForwardParameters& p, const 
 template <class Panel, int panels>
 __device__ __forceinline__ void load_panels(const Panel (&to)[panels], int offset, const CUtensorMap& map,
                                             Barrier& full, int row, const Item& item) {
+#pragma unroll
   for (int i = 0; i < panels; ++i)
     tma_load_tile(to[i].address() + offset, map, full.address(), i * 64, row, item.head, item.batch);
 }
@@ -122,14 +123,17 @@ __device__ __forceinline__ void load_queries(const ForwardParameters& p, Forward
         Barrier& full = storage.full_coarse_queries;
         full.arrive_expect(sizeof(storage.coarse_queries));
         load_panels(storage.coarse_queries.level2, 0, p.q2, full, row, item);
+#pragma unroll
         for (int s = 0; s < 2; ++s)
           load_panels(storage.coarse_queries.level1, s * half_block, p.q1[s], full, row, item);
       }
     }
+#pragma unroll
     for (int e = 0; e < consumers; ++e) {
       storage.empty_queries[e].wait(parity);
       if (leader) {
         storage.full_queries[e].arrive_expect(sizeof(storage.q0[e]));
+#pragma unroll
         for (int s = 0; s < 2; ++s)
           load_panels(storage.q0[e], s * half_block, p.q0[2 * s + e], storage.full_queries[e], row, item);
       }
@@ -305,9 +309,9 @@ struct WideConsumer {
       : p(p),
         storage(storage),
         index(index),
-        queries(matrix_descriptor<Storage::row_bytes>(storage.q0[index][0].address())),
-        first_keys(matrix_descriptor<Storage::row_bytes>(storage.keys[0][0].address())),
-        first_values(matrix_descriptor<Storage::row_bytes>(storage.values[0][0].address(), Storage::KeyPanel::bytes)),
+        queries(kept_descriptor<Storage::row_bytes>(storage.q0[index][0].address())),
+        first_keys(kept_descriptor<Storage::row_bytes>(storage.keys[0][0].address())),
+        first_values(kept_descriptor<Storage::row_bytes>(storage.values[0][0].address(), Storage::KeyPanel::bytes)),
         coarse_scores(storage.coarse_scores.blocks[0].address() + threadIdx.x % warpgroup_threads * 16) {}
 
   __device__ __forceinline__ void run() {
