@@ -56,15 +56,6 @@ __device__ __forceinline__ void copy_coarse_keys(std::uint32_t to, const Array& 
 
 // ---- wgmma, issued and not waited for ----
 
-// matrix_descriptor, to be kept in registers: the compiler cannot see through the shuffle, and would otherwise compute it again
-// in each step.
-template <int swizzle>
-__device__ __forceinline__ std::uint64_t kept_descriptor(std::uint32_t address, std::uint32_t leading_bytes = 16) {
-  const std::uint64_t descriptor = matrix_descriptor<swizzle>(address, leading_bytes);
-  const auto low = static_cast<std::uint32_t>(warp_uniform(static_cast<int>(descriptor)));
-  return (descriptor & ~std::uint64_t{0xffffffff}) | low;
-}
-
 // s = q · k^T over `width` columns, which lie in tiles of 64 columns, q_tile and k_tile bytes apart; s += with `accumulate`.
 template <class T, int width, int q_tile, int k_tile, int count>
 __device__ __forceinline__ void issue_qk(float (&s)[count], std::uint64_t q, std::uint64_t k, bool accumulate = false) {
