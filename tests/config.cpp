@@ -71,6 +71,7 @@ TEST(Config, ErrorsNameTheThingAndWhatIsAllowed) {
   const std::vector<std::pair<std::string, std::string>> bad = {
       {"", "the config is not JSON"},
       {"{", "the config is not JSON"},
+      {'"' + std::string(100'000, 'x'), "…"},
       {"[1]", "the config is [1]; it must be an object"},
       {"{}", "the config has no \"format\"; it must be 1"},
       {R"({"format": 2})", "format is 2; it must be an integer from 1 to 1"},

@@ -65,7 +65,10 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
-    throw std::invalid_argument(what_ + " is not JSON: " + printable(without_code(error.what())) + ".");
+    constexpr std::size_t longest = 240;  // it quotes the last token, which may be all of a file
+    const auto message = without_code(error.what());
+    throw std::invalid_argument(what_ + " is not JSON: " + printable(message.substr(0, longest)) +
+                                (message.size() > longest ? "…" : "."));
   }
 
  private:

