@@ -27,7 +27,11 @@ def start(*arguments, data, **options):
 
 
 def steps(folder):
-    return [line["step"] for line in metrics(folder) if line["event"] == "step"] if (folder / "metrics.jsonl").exists() else []
+    """Of the whole lines: the run may be writing another one."""
+    path = folder / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    whole = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [line["step"] for line in whole if line["event"] == "step"]
 
 
 def saved_step(folder):
