@@ -20,7 +20,7 @@ namespace {
 using Output = std::tuple<at::Tensor, at::Tensor>;
 
 Output fast(const AttentionInputs& in, bool causal) {
-  return hkt::attention(in.q, in.k, in.v, in.weights, causal, in.lengths);
+  return hkt::attention(in.q, in.k, in.v, in.weights, causal, in.lengths, {}, in.start);
 }
 
 std::string describe(const AttentionCase& c, const std::string& what) {
@@ -32,12 +32,15 @@ void expect_matches(Oracle oracle, const AttentionCase& c, at::ScalarType type, 
   const auto inputs = make_inputs(c, type, seed);
   const auto exact = inputs.to(at::kDouble);
   const auto [out, lse] = fast(inputs, c.causal);
-  const auto [expected, expected_lse] = oracle(exact.q, exact.k, exact.v, exact.weights, c.causal, exact.lengths, {});
+  const auto [expected, expected_lse] =
+      oracle(exact.q, exact.k, exact.v, exact.weights, c.causal, exact.lengths, {}, exact.start);
   expect_close(out, expected, tolerance, describe(c, "out"));
   expect_close(lse, expected_lse, tolerance, describe(c, "lse"));
   const auto direction = at::randn(out.sizes(), at::kDouble).to(type);
-  const auto grads = torch::autograd::grad({out}, inputs.all(), {direction});
-  const auto expected_grads = torch::autograd::grad({expected}, exact.all(), {direction.to(at::kDouble)});
+  const auto lse_direction = at::randn(lse.sizes(), at::kDouble).to(lse.scalar_type());
+  const auto grads = torch::autograd::grad({out, lse}, inputs.all(), {direction, lse_direction});
+  const auto expected_grads = torch::autograd::grad({expected, expected_lse}, exact.all(),
+                                                    {direction.to(at::kDouble), lse_direction.to(at::kDouble)});
   for (size_t i = 0; i < grads.size(); ++i)
     // A weight's gradient is a sum over the whole sequence, and grows with it.
     expect_close(grads[i], expected_grads[i], i + 1 == grads.size() ? 20 * tolerance : tolerance,
@@ -51,6 +54,66 @@ TEST(Attention, MatchesTheDefinitionInFloat64) {
 TEST(Attention, MatchesTheConcatenatedFormInFloat64) {
   for (const auto& c : attention_cases())
     expect_matches(reference::attention_concatenated, c, at::kDouble, 1e-12, c.length + 1);
+}
+
+TEST(Attention, QueriesMayBeAnywhereAndShareKeys) {
+  for (const auto& c : window_cases({32, 17, 64, 8, 40})) {
+    expect_matches(reference::attention, c, at::kDouble, 1e-12, c.length + 3);
+    expect_matches(reference::attention_concatenated, c, at::kDouble, 1e-12, c.length + 4);
+    expect_matches(reference::attention, c, at::kFloat, 1e-5, c.length + 5);
+  }
+}
+
+// In bfloat16 rows are packed in pairs, one of which may lie before the window.
+TEST(Attention, WindowsInBFloat16) {
+  for (const auto& c : window_cases({32, 17, 64})) {
+    const auto inputs = make_inputs(c, at::kBFloat16, c.start);
+    const auto exact = inputs.to(at::kDouble);
+    const auto [out, lse] = fast(inputs, c.causal);
+    const auto [expected, expected_lse] =
+        reference::attention(exact.q, exact.k, exact.v, exact.weights, c.causal, exact.lengths, {}, exact.start);
+    expect_close(out, expected, 2e-2, describe(c, "out"));
+    expect_close(lse, expected_lse, 1e-4, describe(c, "lse"));
+    const auto direction = at::randn_like(out);
+    const auto grads = torch::autograd::grad({out}, inputs.all(), {direction});
+    const auto expected_grads = torch::autograd::grad({expected}, exact.all(), {direction.to(at::kDouble)});
+    for (size_t i = 0; i < grads.size(); ++i)
+      expect_close(grads[i], expected_grads[i], i + 1 == grads.size() ? 0.5 : 6e-2,
+                   describe(c, "gradient of " + inputs.name(i)));
+  }
+}
+
+// The chunks of a sequence, merged by their lse with gradients, are the whole: what a ring of devices does with keys.
+TEST(Attention, PartsOfTheKeysMergeByTheirLse) {
+  const AttentionCase c{2, 2, 96, 16, 24, 3};
+  const auto inputs = make_inputs(c, at::kDouble, 12);
+  const auto part = [&](int64_t first, int64_t count) {
+    AttentionInputs keys = inputs;
+    for (int64_t level = 0; level < c.levels; ++level)
+      keys.k[level] = inputs.k[level].narrow(2, first >> level, count >> level);
+    keys.v = inputs.v.narrow(2, first, count);
+    // As many queries as keys at a time: rows of the other half of the queries come from a second call.
+    std::vector<at::Tensor> outs, lses;
+    for (const int64_t start : {0, 48}) {
+      for (int64_t level = 0; level < c.levels; ++level)
+        keys.q[level] = inputs.q[level].narrow(2, start >> level, 48 >> level);
+      const auto [out, lse] = fast(keys, false);
+      outs.push_back(out);
+      lses.push_back(lse);
+    }
+    return Output(at::cat(outs, 2), at::cat(lses, 2));
+  };
+  const auto [out1, lse1] = part(0, 48);
+  const auto [out2, lse2] = part(48, 48);
+  const auto lse = at::logaddexp(lse1, lse2);
+  const auto merged = out1 * (lse1 - lse).exp().unsqueeze(3) + out2 * (lse2 - lse).exp().unsqueeze(3);
+  const auto [whole, whole_lse] = fast(inputs, false);
+  expect_close(merged, whole, 1e-12, "out");
+  expect_close(lse, whole_lse, 1e-12, "lse");
+  const auto direction = at::randn_like(whole);
+  const auto grads = torch::autograd::grad({merged}, inputs.all(), {direction});
+  const auto whole_grads = torch::autograd::grad({whole}, inputs.all(), {direction});
+  for (size_t i = 0; i < grads.size(); ++i) expect_close(grads[i], whole_grads[i], 1e-11, inputs.name(i));
 }
 
 TEST(Attention, MatchesTheDefinitionInFloat32) {
@@ -124,7 +187,8 @@ TEST(Attention, ResultsMayHaveMoreThanTwoGibielements) {
   const auto expand = [&](const at::Tensor& tensor) {
     return tensor.detach().expand({batch, heads, -1, -1}).requires_grad_();
   };
-  AttentionInputs expanded{{}, {}, expand(inputs.v), inputs.weights.detach().expand({heads, 2}).requires_grad_(), {}};
+  AttentionInputs expanded{{}, {}, expand(inputs.v), inputs.weights.detach().expand({heads, 2}).requires_grad_(),
+                           {}, 0};
   for (const auto& level : inputs.q) expanded.q.push_back(expand(level));
   for (const auto& level : inputs.k) expanded.k.push_back(expand(level));
   const auto direction = at::randn({1, 1, length, value_width}, at::kBFloat16);

@@ -20,13 +20,19 @@ struct AttentionCase {
   bool causal = false;
   bool with_lengths = false;
   Layout layout = Layout::heads_first;
+  int64_t group = 1;     // heads of queries for each head of keys
+  int64_t start = 0;     // the position of the first query
+  int64_t queries = -1;  // −1: as many as there are keys
+
+  int64_t query_count() const { return queries < 0 ? length - start : queries; }
 };
 
 inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   static const char* layouts[] = {"[B,H,T,D]", "[B,T,H,D]", "padded rows", "transposed rows", "far rows"};
   return out << "B=" << c.batch << " H=" << c.heads << " T=" << c.length << " D=" << c.width << " Dv=" << c.value_width
              << " L=" << c.levels << (c.causal ? " causal" : " full") << (c.with_lengths ? " lengths " : " ")
-             << layouts[static_cast<int>(c.layout)];
+             << layouts[static_cast<int>(c.layout)] << " group=" << c.group << " start=" << c.start
+             << " n=" << c.query_count();
 }
 
 // Every length at which something changes: nothing, one, around vectors, tiles and blocks; each with both masks, with and
@@ -47,6 +53,27 @@ inline std::vector<AttentionCase> attention_cases() {
                          value_width, levels, causal, with_lengths, static_cast<Layout>(turn % 4)});
         ++turn;
       }
+  return cases;
+}
+
+// Queries anywhere and shared heads: starts of every remainder, around tiles and at the end; windows of one row and of many.
+inline std::vector<AttentionCase> window_cases(const std::vector<int64_t>& widths) {
+  std::vector<AttentionCase> cases;
+  size_t turn = 0;
+  for (const int64_t length : {1, 9, 70, 300, 643})
+    for (const int64_t start : {0, 1, 2, 3, 5, 63, 64, 100, 127, 129, 255, 256, 642}) {
+      if (start >= length) continue;
+      for (const int64_t queries : {int64_t{1}, int64_t{2}, int64_t{37}, int64_t{130}, length - start}) {
+        if (start + queries > length) continue;
+        const int64_t width = widths[turn % widths.size()];
+        const int64_t levels = turn % 3 == 0 ? 3 : 1 + static_cast<int64_t>(turn / 3 % 8);
+        cases.push_back({2, 1 + static_cast<int64_t>(turn % 2), length, width, width, levels, turn % 5 < 3,
+                         turn % 7 < 2, turn % 2 ? Layout::heads_first : Layout::heads_inside,
+                         1 + static_cast<int64_t>(turn % 4), start, queries});
+        ++turn;
+      }
+    }
+  cases.push_back({2, 2, 30, 8, 8, 3, true, false, Layout::heads_first, 2, 7, 0});
   return cases;
 }
 
@@ -86,6 +113,7 @@ struct AttentionInputs {
   std::vector<at::Tensor> q, k;
   at::Tensor v, weights;
   std::optional<at::Tensor> lengths;
+  int64_t start = 0;
 
   std::vector<at::Tensor> all() const {
     std::vector<at::Tensor> tensors(q);
@@ -104,45 +132,54 @@ struct AttentionInputs {
     const auto leaf = [](const at::Tensor& tensor, at::ScalarType to) {
       return tensor.detach().to(to, /*non_blocking=*/false, /*copy=*/true).requires_grad_();
     };
-    AttentionInputs other{
-        {}, {}, leaf(v, type), leaf(weights, type == at::kDouble ? at::kDouble : at::kFloat), lengths};
+    AttentionInputs other{{},      {},   leaf(v, type), leaf(weights, type == at::kDouble ? at::kDouble : at::kFloat),
+                          lengths, start};
     for (const auto& tensor : q) other.q.push_back(leaf(tensor, type));
     for (const auto& tensor : k) other.k.push_back(leaf(tensor, type));
     return other;
   }
 };
 
-inline at::Tensor random_in_layout(const AttentionCase& c, int64_t rows, int64_t width, at::TensorOptions options) {
+inline at::Tensor random_in_layout(const AttentionCase& c, int64_t heads, int64_t rows, int64_t width,
+                                   at::TensorOptions options) {
   switch (c.layout) {
     case Layout::heads_first:
-      return at::randn({c.batch, c.heads, rows, width}, options);
+      return at::randn({c.batch, heads, rows, width}, options);
     case Layout::heads_inside:
-      return at::randn({c.batch, rows, c.heads, width}, options).transpose(1, 2);
+      return at::randn({c.batch, rows, heads, width}, options).transpose(1, 2);
     case Layout::padded_rows:
-      return at::randn({c.batch, c.heads, rows, width + 3}, options).narrow(3, 1, width);
+      return at::randn({c.batch, heads, rows, width + 3}, options).narrow(3, 1, width);
     case Layout::transposed_rows:
-      return at::randn({c.batch, c.heads, width, rows}, options).transpose(2, 3);
+      return at::randn({c.batch, heads, width, rows}, options).transpose(2, 3);
     case Layout::far_rows:
-      return at::empty({c.batch, c.heads, rows, int64_t{1} << 24}, options).narrow(3, 0, width).normal_();
+      return at::empty({c.batch, heads, rows, int64_t{1} << 24}, options).narrow(3, 0, width).normal_();
   }
   return {};
 }
 
 inline int64_t level_length(int64_t length, int64_t level) { return (length + (int64_t{1} << level) - 1) >> level; }
 
-// Fresh random inputs from a seed. Lengths always hold a zero or a full sequence where the batch has room.
+// Rows of a level of queries from `start` on.
+inline int64_t query_level_length(int64_t start, int64_t queries, int64_t level) {
+  return level_length(start + queries, level) - (start >> level);
+}
+
+// Fresh random inputs from a seed; c.heads counts those of the keys. Lengths always hold a zero or a full sequence where the batch has room.
 inline AttentionInputs make_inputs(const AttentionCase& c, at::ScalarType type, int64_t seed,
                                    at::Device device = at::kCPU) {
   torch::manual_seed(seed);
   const auto options = at::TensorOptions(type).device(device);
   AttentionInputs inputs;
   for (int64_t level = 0; level < c.levels; ++level) {
-    inputs.q.push_back(random_in_layout(c, level_length(c.length, level), c.width, options).requires_grad_());
-    inputs.k.push_back(random_in_layout(c, level_length(c.length, level), c.width, options).requires_grad_());
+    const int64_t rows = query_level_length(c.start, c.query_count(), level);
+    inputs.q.push_back(random_in_layout(c, c.heads * c.group, rows, c.width, options).requires_grad_());
+    inputs.k.push_back(random_in_layout(c, c.heads, level_length(c.length, level), c.width, options).requires_grad_());
   }
-  inputs.v = random_in_layout(c, c.length, c.value_width, options).requires_grad_();
+  inputs.start = c.start;
+  inputs.v = random_in_layout(c, c.heads, c.length, c.value_width, options).requires_grad_();
   const auto weight_type = type == at::kDouble ? at::kDouble : at::kFloat;
-  inputs.weights = at::softmax(at::randn({c.heads, c.levels}, options.dtype(weight_type)), 1).detach().requires_grad_();
+  inputs.weights =
+      at::softmax(at::randn({c.heads * c.group, c.levels}, options.dtype(weight_type)), 1).detach().requires_grad_();
   if (c.with_lengths) {
     auto lengths = at::randint(c.length + 1, {c.batch}, at::kLong);
     if (c.batch > 1) lengths[0] = seed % 2 ? 0 : c.length;

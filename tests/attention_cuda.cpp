@@ -35,7 +35,7 @@ class AttentionCuda : public ::testing::Test {
 using Output = std::tuple<at::Tensor, at::Tensor>;
 
 Output fast(const AttentionInputs& in, bool causal) {
-  return hkt::attention(in.q, in.k, in.v, in.weights, causal, in.lengths);
+  return hkt::attention(in.q, in.k, in.v, in.weights, causal, in.lengths, {}, in.start);
 }
 
 // out, lse and all gradients for one direction.
@@ -49,7 +49,9 @@ Results results_of(const AttentionInputs& in, const at::Tensor& direction, Funct
   Results results;
   results.tensors = {out.detach(), lse.detach()};
   results.names = {"out", "lse"};
-  const auto grads = torch::autograd::grad({out}, in.all(), {direction.to(out.scalar_type())});
+  // The first numbers of each row serve as the direction of lse.
+  const auto lse_direction = direction.select(3, 0).to(lse.scalar_type());
+  const auto grads = torch::autograd::grad({out, lse}, in.all(), {direction.to(out.scalar_type()), lse_direction});
   for (size_t i = 0; i < grads.size(); ++i) {
     results.tensors.push_back(grads[i]);
     results.names.push_back("gradient of " + in.name(i));
@@ -61,12 +63,13 @@ Results fast_results(const AttentionInputs& in, const at::Tensor& direction, boo
 }
 Results exact_results(const AttentionInputs& in, const at::Tensor& direction, bool causal) {
   return results_of(in, direction, [&](const AttentionInputs& x) {
-    return reference::attention(x.q, x.k, x.v, x.weights, causal, x.lengths);
+    return reference::attention(x.q, x.k, x.v, x.weights, causal, x.lengths, {}, x.start);
   });
 }
 
 at::Tensor direction_for(const AttentionCase& c) {
-  return at::randn({c.batch, c.heads, c.length, c.value_width}, at::TensorOptions(at::kDouble).device(gpu));
+  return at::randn({c.batch, c.heads * c.group, c.query_count(), c.value_width},
+                   at::TensorOptions(at::kDouble).device(gpu));
 }
 
 std::string describe(const AttentionCase& c, const std::string& what) {
@@ -87,13 +90,20 @@ TEST_F(AttentionCuda, MatchesTheDefinitionInFloat64) {
   for (const auto& c : attention_cases()) expect_exact(c, at::kDouble, 1e-11, c.length);
 }
 
+TEST_F(AttentionCuda, QueriesMayBeAnywhereAndShareKeys) {
+  for (const auto& c : window_cases({32, 17, 64, 8, 40, 130})) {
+    expect_exact(c, at::kDouble, 1e-11, c.length + 2);
+    expect_exact(c, at::kFloat, 3e-5, c.length + 3);
+  }
+}
+
 TEST_F(AttentionCuda, MatchesTheDefinitionInFloat32) {
   for (const auto& c : attention_cases()) expect_exact(c, at::kFloat, 3e-5, c.length + 1);
 }
 
 // ‖ours − exact‖ is at most twice the error of rounding the exact result, plus half a unit of rounding for what is rounded
 // on the way (probabilities and their gradients). Gradients of q and k are sums in which much cancels, so that unit is one
-// of the largest gradient among the levels and of that of v.
+// of the largest gradient among the levels and of that of v; seen are up to 0.3 of it for random inputs, more for short ones.
 void expect_low_precision(const AttentionCase& c, at::ScalarType type, int64_t seed) {
   const auto inputs = make_inputs(c, type, seed, gpu);
   const auto direction = direction_for(c).to(type);
@@ -114,7 +124,7 @@ void expect_low_precision(const AttentionCase& c, at::ScalarType type, int64_t s
     };
     const double rounding = difference(expected.to(ours.tensors[i].scalar_type()));
     const bool is_of_a_level = i >= 2 && i + 2 < ours.tensors.size(), is_of_weights = i + 1 == ours.tensors.size();
-    const double way = is_of_a_level   ? 0.5 * largest + 0.25 * norm(ours.tensors.size() - 2)
+    const double way = is_of_a_level   ? 0.75 * largest + 0.25 * norm(ours.tensors.size() - 2)
                        : is_of_weights ? 0.5 * norm(i) + 1.5 * static_cast<double>(c.levels) * largest
                                        : 0.5 * norm(i);
     const double allowed = 2 * rounding + unit * (way + 0.1);
@@ -131,6 +141,20 @@ TEST_F(AttentionCuda, LowPrecisionOnTheShapesOfTheCpu) {
 TEST_F(AttentionCuda, LowPrecisionOnTensorCoreShapes) {
   for (const auto type : {at::kBFloat16, at::kHalf})
     for (const auto& c : tensor_core_cases()) expect_low_precision(c, type, c.length + 3);
+}
+
+TEST_F(AttentionCuda, LowPrecisionOfQueriesAnywhere) {
+  for (const auto type : {at::kBFloat16, at::kHalf})
+    for (const auto& c : window_cases({64, 32, 128, 40, 96, 24})) expect_low_precision(c, type, c.length + 4);
+}
+
+TEST_F(AttentionCuda, LowPrecisionBeyondWidth128) {
+  for (const auto& c : window_cases({256, 136, 200})) expect_low_precision(c, at::kBFloat16, c.length + 5);
+  for (const int64_t length : {1, 64, 129, 300, 1000})
+    for (const bool causal : {false, true})
+      for (const int64_t levels : {1, 3, 5, 8})
+        expect_low_precision({2, 2, length, 256, 256, levels, causal, length % 2 == 0, Layout::heads_inside},
+                             levels == 3 ? at::kHalf : at::kBFloat16, length);
 }
 
 TEST_F(AttentionCuda, LowPrecisionWithMoreThanThreeLevels) {
@@ -161,6 +185,10 @@ void expect_every_element_written(at::ScalarType type) {
       cases.push_back({2, 2, length, width, width, length % 4 == 0 ? 6 : 3, length % 2 == 1, true});
   for (const int64_t width : {72, 120})
     for (const int64_t levels : {2, 8}) cases.push_back({2, 2, 260, width, width, levels, levels == 2, true});
+  for (const int64_t width : {32, 64, 128, 256})
+    for (const int64_t start : {3, 130, 259})  // keys that no query sees have gradients too
+      cases.push_back({2, 2, 515, width, width, start == 3 ? 5 : 3, start != 130, start == 3, Layout::heads_first, 2,
+                       start, start == 259 ? 1 : 70});
   for (const auto& c : cases) {
     const auto inputs = make_inputs(c, type, c.length, gpu);
     const auto direction = direction_for(c).to(type);

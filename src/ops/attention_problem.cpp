@@ -49,59 +49,99 @@ void* contiguous_output(const at::Tensor& tensor) {
   return tensor.data_ptr();
 }
 
-template <class Problem>
-AttentionCall<Problem> call_of(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
-                               bool causal, const std::optional<at::Tensor>& lengths, std::optional<double> scale) {
+// What all problems have in common. `inputs`: of hkt::attention or hkt::attention_extend.
+template <class Problem, class Inputs>
+AttentionCall<Problem> call_of(const Inputs& inputs) {
+  const at::TensorList q = inputs.q;
+  const at::Tensor& v = inputs.v;
   AttentionCall<Problem> call;
   auto& [problem, held] = call;
   problem.element = element_of(v.scalar_type());
   problem.batch = v.size(0);
-  problem.heads = v.size(1);
+  problem.heads = q[0].size(1);
+  problem.key_heads = v.size(1);
   problem.length = v.size(2);
+  problem.queries = q[0].size(2);
   problem.levels = static_cast<int>(q.size());
   problem.width = static_cast<int>(q[0].size(3));
   problem.value_width = static_cast<int>(v.size(3));
-  problem.causal = causal;
-  problem.scale = scale.value_or(1 / std::sqrt(static_cast<double>(problem.width)));
+  problem.scale = inputs.scale.value_or(1 / std::sqrt(static_cast<double>(problem.width)));
   for (size_t level = 0; level < q.size(); ++level) {
     problem.q[level] = input(held, q[level]);
-    problem.k[level] = input(held, k[level]);
+    problem.k[level] = input(held, inputs.k[level]);
   }
   problem.v = input(held, v);
-  problem.weights = contiguous_input(held, weights, weight_type(v.scalar_type()));
-  if (lengths) problem.lengths = static_cast<const int64_t*>(contiguous_input(held, *lengths, at::kLong));
+  problem.weights = contiguous_input(held, inputs.weights, weight_type(v.scalar_type()));
+  return call;
+}
+
+const int64_t* integers(std::vector<at::Tensor>& held, const at::Tensor& tensor) {
+  return static_cast<const int64_t*>(contiguous_input(held, tensor, at::kLong));
+}
+
+template <class Problem>
+AttentionCall<Problem> window_call(const AttentionInputs& inputs) {
+  auto call = call_of<Problem>(inputs);
+  auto& [problem, held] = call;
+  problem.start = inputs.start.expect_int();
+  problem.causal = inputs.causal;
+  if (inputs.lengths) problem.lengths = integers(held, *inputs.lengths);
   return call;
 }
 
 }  // namespace
 
-AttentionCall<kernels::AttentionForward> forward_call(at::TensorList q, at::TensorList k, const at::Tensor& v,
-                                                      const at::Tensor& weights, bool causal,
-                                                      const std::optional<at::Tensor>& lengths,
-                                                      std::optional<double> scale, const AttentionOutput& results) {
-  auto call = call_of<kernels::AttentionForward>(q, k, v, weights, causal, lengths, scale);
+AttentionCall<kernels::AttentionForward> forward_call(const AttentionInputs& inputs, const AttentionOutput& results) {
+  auto call = window_call<kernels::AttentionForward>(inputs);
   call.problem.out = output(std::get<0>(results));
   call.problem.lse = contiguous_output(std::get<1>(results));
   return call;
 }
 
-AttentionCall<kernels::AttentionBackward> backward_call(const at::Tensor& grad_out, at::TensorList q, at::TensorList k,
-                                                        const at::Tensor& v, const at::Tensor& weights, bool causal,
-                                                        const std::optional<at::Tensor>& lengths,
-                                                        std::optional<double> scale, const AttentionOutput& results,
+AttentionCall<kernels::AttentionBackward> backward_call(const at::Tensor& grad_out,
+                                                        const std::optional<at::Tensor>& grad_lse,
+                                                        const AttentionInputs& inputs, const AttentionOutput& results,
                                                         const AttentionGradients& gradients) {
-  auto call = call_of<kernels::AttentionBackward>(q, k, v, weights, causal, lengths, scale);
+  auto call = window_call<kernels::AttentionBackward>(inputs);
   auto& [problem, held] = call;
   const auto& [grad_q, grad_k, grad_v, grad_weights] = gradients;
+  const auto sum_type = weight_type(inputs.v.scalar_type());
   problem.out = input(held, std::get<0>(results));
-  problem.lse = contiguous_input(held, std::get<1>(results), weight_type(v.scalar_type()));
+  problem.lse = contiguous_input(held, std::get<1>(results), sum_type);
   problem.grad_out = input(held, grad_out);
-  for (size_t level = 0; level < q.size(); ++level) {
+  if (grad_lse) problem.grad_lse = contiguous_input(held, *grad_lse, sum_type);
+  for (size_t level = 0; level < inputs.q.size(); ++level) {
     problem.grad_q[level] = output(grad_q[level]);
     problem.grad_k[level] = output(grad_k[level]);
   }
   problem.grad_v = output(grad_v);
   problem.grad_weights = contiguous_output(grad_weights);
+  return call;
+}
+
+KeyGradients key_gradients(const AttentionGradients& gradients) {
+  KeyGradients arrays;
+  const auto& grad_k = std::get<1>(gradients);
+  for (size_t level = 0; level < grad_k.size(); ++level) arrays.k[level] = output(grad_k[level]);
+  arrays.v = output(std::get<2>(gradients));
+  return arrays;
+}
+
+AttentionCall<kernels::AttentionExtend> extend_call(const ExtendInputs& inputs, const AttentionOutput& results) {
+  auto call = call_of<kernels::AttentionExtend>(inputs);
+  auto& [problem, held] = call;
+  problem.length = cache_capacity(inputs);
+  problem.causal = true;
+  problem.out = output(std::get<0>(results));
+  problem.lse = contiguous_output(std::get<1>(results));
+  problem.ends = integers(held, inputs.ends);
+  for (size_t level = 0; level < inputs.q.size(); ++level) problem.query_rows[level] = inputs.q[level].size(2);
+  problem.refresh = inputs.refresh;
+  if (!inputs.coarse) return call;
+  for (size_t i = 0; i < inputs.coarse->size(); ++i) {
+    const at::Tensor& rows = (*inputs.coarse)[i];
+    problem.coarse[i + 1] = {rows.data_ptr(), rows.stride(0), rows.stride(1), 1};
+  }
   return call;
 }
 

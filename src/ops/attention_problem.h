@@ -15,14 +15,19 @@ struct AttentionCall {
 };
 
 // out and lse are written by the forward pass, read by the backward pass.
-AttentionCall<kernels::AttentionForward> forward_call(at::TensorList q, at::TensorList k, const at::Tensor& v,
-                                                      const at::Tensor& weights, bool causal,
-                                                      const std::optional<at::Tensor>& lengths,
-                                                      std::optional<double> scale, const AttentionOutput& results);
-AttentionCall<kernels::AttentionBackward> backward_call(const at::Tensor& grad_out, at::TensorList q, at::TensorList k,
-                                                        const at::Tensor& v, const at::Tensor& weights, bool causal,
-                                                        const std::optional<at::Tensor>& lengths,
-                                                        std::optional<double> scale, const AttentionOutput& results,
+AttentionCall<kernels::AttentionForward> forward_call(const AttentionInputs& inputs, const AttentionOutput& results);
+AttentionCall<kernels::AttentionBackward> backward_call(const at::Tensor& grad_out,
+                                                        const std::optional<at::Tensor>& grad_lse,
+                                                        const AttentionInputs& inputs, const AttentionOutput& results,
                                                         const AttentionGradients& gradients);
+
+// Where the gradients of keys and values lie.
+struct KeyGradients {
+  kernels::Array k[kernels::max_levels];
+  kernels::Array v;
+};
+KeyGradients key_gradients(const AttentionGradients& gradients);
+
+AttentionCall<kernels::AttentionExtend> extend_call(const ExtendInputs& inputs, const AttentionOutput& results);
 
 }  // namespace hkt::ops

@@ -5,20 +5,19 @@ import math
 import torch
 
 
-def attention(q, k, v, weights, causal=False, lengths=None, scale=None):
-    length = v.size(2)
+def attention(q, k, v, weights, causal=False, lengths=None, scale=None, start=0):
+    length, queries, heads = v.size(2), q[0].size(2), q[0].size(1)
+    k, v = [x.repeat_interleave(heads // x.size(1), 1) for x in k], v.repeat_interleave(heads // v.size(1), 1)
     scale = 1 / math.sqrt(q[0].size(3)) if scale is None else scale
     scores = 0
     for level, (a, b) in enumerate(zip(q, k)):
-        s = a @ b.transpose(2, 3)
-        for axis in (2, 3):
-            s = s.repeat_interleave(2**level, axis).narrow(axis, 0, length)
+        s = (a @ b.transpose(2, 3)).repeat_interleave(2**level, 2).repeat_interleave(2**level, 3)
+        s = s[:, :, start % 2**level :][:, :, :queries, :length]
         scores = scores + scale * weights[:, level].view(1, -1, 1, 1) * s
-    row = torch.arange(length)
-    allowed = row[:, None] >= row if causal else torch.ones(length, length, dtype=torch.bool)
+    row, column = torch.arange(start, start + queries), torch.arange(length)
+    allowed = row[:, None] >= column if causal else torch.ones(queries, length, dtype=torch.bool)
     if lengths is not None:
-        valid = (row < lengths[:, None])[:, None]
-        allowed = allowed & valid[..., None, :] & valid[..., :, None]
+        allowed = allowed & (column < lengths[:, None])[:, None, None, :] & (row < lengths[:, None])[:, None, :, None]
     scores = scores.masked_fill(~allowed, -math.inf)
     return scores.softmax(3).nan_to_num() @ v, scores.logsumexp(3)
 

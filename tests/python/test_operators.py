@@ -7,6 +7,8 @@ from torch.library import opcheck
 import plain
 
 attention = torch.ops.hkt.attention.default
+attention_extend = torch.ops.hkt.attention_extend.default
+decode = torch.ops.hkt.decode.default
 downsample = torch.ops.hkt.downsample.default
 dtypes = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
@@ -39,6 +41,20 @@ def test_attention_options_are_proper_too(levels, options):
     opcheck(attention, plain.inputs(levels=levels, grad=True), options)
 
 
+def window(start, queries, group=2, grad=True, dtype=torch.float32, **shape):
+    """Queries from `start` on, each head of keys for `group` heads."""
+    q, k, v, weights = plain.inputs(dtype=dtype, **shape)
+    q = [x[:, :, start >> level : -(-(start + queries) // 2**level)] for level, x in enumerate(q)]
+    q = [torch.randn_like(x.repeat_interleave(group, 1)).requires_grad_(grad) for x in q]
+    weights = torch.rand_like(weights.repeat_interleave(group, 0)).requires_grad_(grad)
+    return q, [x.requires_grad_(grad) for x in k], v.requires_grad_(grad), weights
+
+
+@pytest.mark.parametrize("start, queries", [(0, 5), (3, 1), (5, 16), (8, 0)])
+def test_attention_of_a_window_is_proper_too(start, queries):
+    opcheck(attention, window(start, queries), dict(causal=True, start=start))
+
+
 @pytest.mark.parametrize("length", [0, 1])
 def test_attention_of_nearly_nothing_is_proper_too(length):
     opcheck(attention, plain.inputs(length=length, grad=True))
@@ -64,6 +80,19 @@ def test_attention_equals_plain_pytorch(options):
     if "lengths" not in options:  # rows of padding give plain PyTorch NaN gradients
         for mine, theirs in zip(gradients(out, tensors(*arguments)), gradients(expected, tensors(*arguments))):
             torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("start, queries", [(0, 21), (0, 5), (3, 1), (5, 16), (13, 7)])
+def test_a_window_equals_plain_pytorch(start, queries, causal):
+    arguments = window(start, queries, dtype=torch.float64)
+    out, lse = attention(*arguments, causal=causal, start=start)
+    expected, expected_lse = plain.attention(*arguments, causal=causal, start=start)
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(lse, expected_lse)
+    for mine, theirs in zip(gradients(lse.exp() + out.sum(3), tensors(*arguments)),
+                            gradients(expected_lse.exp() + expected.sum(3), tensors(*arguments))):
+        torch.testing.assert_close(mine, theirs)
 
 
 @pytest.mark.parametrize("length", [1, 8, 9])
@@ -180,6 +209,122 @@ def test_compiled_once_for_every_length():
                 torch.testing.assert_close(mine, theirs)
 
 
+def test_windows_compile_once_for_every_start():
+    torch.compiler.reset()
+
+    def forward(q, k, v, weights, start):
+        return attention(q, k, v, weights, causal=True, start=start)[0].relu()
+
+    compiled = torch.compile(forward, fullgraph=True, backend="aot_eager", dynamic=True)
+    for start, queries in ((5, 9), (7, 12), (11, 4)):
+        arguments = window(start, queries)
+        eager, result = forward(*arguments, start), compiled(*arguments, start)
+        torch.testing.assert_close(result, eager)
+        for mine, theirs in zip(gradients(result, tensors(*arguments)), gradients(eager, tensors(*arguments))):
+            torch.testing.assert_close(mine, theirs)
+
+
+# Caches
+
+
+def caches(queries=1, capacity=24, levels=3, group=2, dtype=torch.float32, ends=(24, 9)):
+    rows = [((queries + 2**level - 2) >> level) + 1 if level else queries for level in range(levels)]
+    q = [torch.randn(2, 2 * group, n, 8, dtype=dtype) for n in rows]
+    k = [torch.randn(2, 2, -(-capacity // 2**level), 8, dtype=dtype) for level in range(levels)]
+    v = torch.randn(2, 2, capacity, 5, dtype=dtype)
+    weights = torch.rand(2 * group, levels, dtype=dtype if dtype == torch.float64 else torch.float32)
+    return q, k, v, weights, torch.tensor(ends)
+
+
+def coarse_rows(levels=3, capacity=24, group=2, dtype=torch.float32):
+    return [torch.zeros(2, 2 * group, -(-capacity // 2**level), dtype=dtype) for level in range(1, levels)]
+
+
+@pytest.mark.parametrize("dtype", dtypes)
+@pytest.mark.parametrize("queries", [1, 5])
+def test_extend_is_a_proper_operator(dtype, queries):
+    opcheck(attention_extend, caches(queries, dtype=dtype))
+
+
+@pytest.mark.parametrize("levels", [1, 3])
+@pytest.mark.parametrize("refresh", [False, True])
+def test_decode_is_a_proper_operator(levels, refresh):
+    opcheck(decode, (*caches(levels=levels), coarse_rows(levels)), dict(refresh=refresh))
+
+
+@pytest.mark.parametrize("queries, end", [(1, 24), (3, 24), (8, 17), (1, 1)])
+def test_extend_equals_plain_pytorch(queries, end):
+    q, k, v, weights, ends = caches(queries, dtype=torch.float64, ends=(end, end))
+    start = end - queries
+    out, lse = attention_extend(q, k, v, weights, ends)
+    used = [x[:, :, : ((end - 1) >> level) - (start >> level) + 1] for level, x in enumerate(q)]
+    keys = [x[:, :, : -(-end // 2**level)] for level, x in enumerate(k)]
+    expected, expected_lse = plain.attention(used, keys, v[:, :, :end], weights, causal=True, start=start)
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(lse, expected_lse)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_extend_and_decode_compile(backend):
+    torch.compiler.reset()
+
+    def step(q, k, v, weights, ends, coarse, refresh):
+        return attention_extend(q, k, v, weights, ends)[0] + decode(q, k, v, weights, ends, coarse, refresh=refresh)[0]
+
+    compiled = torch.compile(step, fullgraph=True, backend=backend, dynamic=True)
+    for capacity in (24, 31):
+        arguments = caches(capacity=capacity)
+        mine, theirs = coarse_rows(capacity=capacity), coarse_rows(capacity=capacity)
+        torch.testing.assert_close(compiled(*arguments, mine, True), step(*arguments, theirs, True))
+        for a, b in zip(mine, theirs):
+            torch.testing.assert_close(a, b)
+
+
+def test_extend_under_autocast():
+    q, k, v, weights, ends = caches(3)
+    with torch.autocast("cpu", torch.bfloat16):
+        out, lse = attention_extend(q, k, v, weights, ends)
+    assert out.dtype == torch.bfloat16 and lse.dtype == torch.float32
+    low = attention_extend([x.bfloat16() for x in q], [x.bfloat16() for x in k], v.bfloat16(), weights, ends)
+    assert torch.equal(out, low[0])
+
+
+def test_extend_has_no_gradient():
+    q, k, v, weights, ends = caches()
+    out, _ = attention_extend([x.requires_grad_() for x in q], k, v, weights, ends)
+    with pytest.raises(RuntimeError, match="attention_extend"):
+        out.sum().backward()
+
+
+@pytest.mark.parametrize("message, change", [
+    (r"ends\[1\] is 25, must be 0 to 24", lambda q, k, v, w, e: (q, k, v, w, torch.tensor([3, 25]))),
+    (r"ends\[0\] is -1", lambda q, k, v, w, e: (q, k, v, w, torch.tensor([-1, 3]))),
+    (r"ends\[0\] is 24, must be 0 to 16", lambda q, k, v, w, e: (q, [k[0], k[1][:, :, :8], k[2]], v, w, e)),
+    ("q has 4 heads, v has 3", lambda q, k, v, w, e: (q, k, torch.randn(2, 3, 24, 5), w, e)),
+    (r"k\[1\] has 1 heads, must have 2", lambda q, k, v, w, e: (q, [k[0], k[1][:, :1], k[2]], v, w, e)),
+    (r"q\[1\] has 2 rows, must have 3 for positions 5 to 8",
+     lambda q, k, v, w, e: ([q[0], q[1][:, :, :2], q[2]], k, v, w, e)),
+    (r"q\[1\] has 1 rows, must have at least 2", lambda q, k, v, w, e: ([q[0], q[1][:, :, :1], q[2]], k, v, w, e)),
+    ("ends is Float", lambda q, k, v, w, e: (q, k, v, w, e.float())),
+    ("ends has 1 entries", lambda q, k, v, w, e: (q, k, v, w, e[:1])),
+    ("weights is", lambda q, k, v, w, e: (q, k, v, w[:2], e)),
+])
+def test_bad_extend_is_refused(message, change):
+    with pytest.raises(RuntimeError, match="hkt::attention_extend: .*" + message):
+        attention_extend(*change(*caches(queries=4)))
+
+
+@pytest.mark.parametrize("message, queries, coarse", [
+    ("q.0. has 2 rows, must have 1", 2, coarse_rows()),
+    ("coarse has 1 levels, must have 2", 1, coarse_rows()[:1]),
+    (r"coarse\[0\] is \[2, 4, 11\], must be .* at least 12", 1, [x[:, :, :-1] for x in coarse_rows()]),
+    (r"coarse\[0\] is Double, must be Float", 1, coarse_rows(dtype=torch.float64)),
+])
+def test_bad_decode_is_refused(message, queries, coarse):
+    with pytest.raises(RuntimeError, match="hkt::decode: " + message):
+        decode(*caches(queries), coarse)
+
+
 # Autocast
 
 
@@ -239,6 +384,7 @@ def bad_attention():
         case("device of weights", "weights", lambda q, k, v, w: (q, k, v, w.to("meta"))),
         case("short level", r"q\[1\].*11", lambda q, k, v, w: (with_level(q, 1, q[1][:, :, :10]), k, v, w)),
         case("long level", r"k\[2\].*6", lambda q, k, v, w: (q, with_level(k, 2, k[1]), v, w)),
+        case("heads not a multiple", "q has 3 heads, v has 2", lambda q, k, v, w: (q, [x[:, :2] for x in k], v[:, :2], w)),
         case("length of v", r"\bv\b|q\[0\]", lambda q, k, v, w: (q, k, v[:, :, :20], w)),
         case("heads of k", r"k\[0\]", lambda q, k, v, w: (q, with_level(k, 0, k[0][:, :2]), v, w)),
         case("heads of v", r"\bv\b", lambda q, k, v, w: (q, k, v[:, :2], w)),
@@ -257,6 +403,13 @@ def bad_attention():
 def test_bad_attention_is_refused(make, message):
     with pytest.raises(RuntimeError, match=message):
         attention(*make(*plain.inputs()))
+
+
+@pytest.mark.parametrize("start, message", [(-1, "start is -1"), (1, "start . rows must be at most"),
+                                            (2**62, "start . rows must be at most")])
+def test_bad_starts_are_refused(start, message):
+    with pytest.raises(RuntimeError, match="hkt::attention: .*" + message):
+        attention(*plain.inputs(), start=start)
 
 
 @pytest.mark.parametrize("lengths", [
@@ -297,6 +450,18 @@ def test_attention_gradients_are_those_of_finite_differences(options):
 
     def forward(*flat):
         return attention(flat[:levels], flat[levels:2 * levels], flat[-2], flat[-1], **options)[0]
+
+    assert torch.autograd.gradcheck(forward, tensors(q, k, v, weights))
+
+
+@pytest.mark.parametrize("start, queries", [(0, 3), (3, 4), (5, 1)])
+def test_gradients_of_a_window_are_those_of_finite_differences(start, queries):
+    q, k, v, weights = window(start, queries, length=7, dtype=torch.float64)
+    levels = len(q)
+
+    def forward(*flat):
+        out, lse = attention(flat[:levels], flat[levels : 2 * levels], flat[-2], flat[-1], causal=True, start=start)
+        return out, lse
 
     assert torch.autograd.gradcheck(forward, tensors(q, k, v, weights))
 

@@ -42,10 +42,10 @@ def test_gradients_from_tensors_at_odd_addresses(which):
     out, lse = attention(q, k, v, weights)
     given = {"grad_out": torch.randn_like(out), "v": v, "out": out}
     backward = torch.ops.hkt.attention_backward.default
-    expected = backward(given["grad_out"], q, k, given["v"], weights, given["out"], lse, False, None, None)
+    expected = backward(given["grad_out"], None, q, k, given["v"], weights, given["out"], lse, False, None, None, 0)
     moved = torch.empty(given[which].numel() + 1, dtype=out.dtype, device="cuda")[1:].view_as(given[which])
     given[which] = moved.copy_(given[which])
-    found = backward(given["grad_out"], q, k, given["v"], weights, given["out"], lse, False, None, None)
+    found = backward(given["grad_out"], None, q, k, given["v"], weights, given["out"], lse, False, None, None, 0)
     for x, y in zip(torch.utils._pytree.tree_leaves(found), torch.utils._pytree.tree_leaves(expected)):
         torch.testing.assert_close(x, y, rtol=0.05, atol=0.05)
 

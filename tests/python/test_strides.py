@@ -139,11 +139,12 @@ def test_attention_of_any_layout(block, device):
             compare([out, lse.nan_to_num(neginf=0)], [expected[0], expected[1].nan_to_num(neginf=0)], v.dtype,
                     device == "cpu")
             poison(device)
-            found = attention_backward(grad_out, q, k, v, weights, out, lse, causal, lengths, None)
-            right = attention_backward(as_written(grad_out), *written, *expected, causal, lengths, None)
+            found = attention_backward(grad_out, None, q, k, v, weights, out, lse, causal, lengths, None, 0)
+            right = attention_backward(as_written(grad_out), None, *written, *expected, causal, lengths, None, 0)
             compare(found, right, v.dtype, device == "cpu")
-            shapes = attention_backward(*[x.to("meta") if torch.is_tensor(x) else [y.to("meta") for y in x]
-                                          for x in (grad_out, q, k, v, weights, out, lse)], causal, None, None)
+            shapes = attention_backward(grad_out.to("meta"), None,
+                                        *[x.to("meta") if torch.is_tensor(x) else [y.to("meta") for y in x]
+                                          for x in (q, k, v, weights, out, lse)], causal, None, None, 0)
             assert [x.shape for x in leaves(shapes)] == [x.shape for x in leaves(found)]
         except Exception:
             print(f"seed {seed}, {device}: q {[(x.shape, x.stride()) for x in q]}, v {v.shape, v.stride()}, {v.dtype}")
@@ -180,6 +181,6 @@ def test_layouts_of_models_are_kept(device):
     packed = torch.randn(2, 6, 3, 2, 8, device=device)  # [B, T, q k v, H, D]
     q, k, v = (x.transpose(1, 2) for x in packed.unbind(2))
     out, lse = attention([q], [k], v, torch.ones(2, 1, device=device))
-    grads = attention_backward(out, [q], [k], v, torch.ones(2, 1, device=device), out, lse, False, None, None)
+    grads = attention_backward(out, None, [q], [k], v, torch.ones(2, 1, device=device), out, lse, False, None, None, 0)
     for result in (out, *leaves(grads)[:3]):
         assert result.transpose(1, 2).is_contiguous()

@@ -13,25 +13,32 @@ struct Rows {
   std::int64_t stride = 0;
 };
 
-// One head of one sequence. It has valid rows only: the schedule handles padding.
+// One head of one sequence. It has valid rows only: the schedule handles padding. Query rows are counted from `query_base` on, a
+// position at which coarse rows of all levels begin. The first `missing` of them lie before the first query: they have no data
+// and are not written.
 struct Head {
   int levels = 1;
   int width = 0;
   int value_width = 0;
   bool causal = false;
-  std::int64_t length = 0;
+  std::int64_t length = 0;  // keys; under the causal mask those that some query sees
+  std::int64_t query_base = 0;
+  std::int64_t query_rows = 0;
+  std::int64_t missing = 0;
   double weights[max_levels] = {};  // λ_l · scale
   Rows q[max_levels];
   Rows k[max_levels];
   Rows v;
   Rows out;
   void* lse = nullptr;
+  const void* grad_lse = nullptr;
   Rows grad_out;
   Rows grad_q[max_levels];
   Rows grad_k[max_levels];
   Rows grad_v;
 
   std::int64_t level_rows(int level) const { return kernels::level_rows(length, level); }
+  std::int64_t query_level_rows(int level) const { return kernels::level_rows(query_rows, level); }
 };
 
 struct Block {
@@ -70,12 +77,45 @@ struct BackwardBlocks {
   void (*compute)(const Head&, Block keys, void* shared, void* scratch, Semaphore& semaphore, double* weight_sums);
 };
 
+// One key head of one sequence, with the queries of all heads that share it: those at positions `position` and up. Arrays
+// begin at the first of these heads and at the first of these queries; batch_stride is not used.
+struct DecodeHead {
+  int levels = 1;
+  int width = 0;
+  int value_width = 0;
+  int heads = 0;
+  int queries = 0;
+  std::int64_t position = 0;
+  const void* weights = nullptr;  // [heads, levels]
+  double scale = 1;
+  Array q[max_levels];
+  std::int64_t query_rows[max_levels] = {};  // of q; what lies beyond counts as zeros
+  Rows k[max_levels];
+  Rows v;
+  Array out;
+  void* lse = nullptr;
+  std::int64_t lse_stride = 0;  // from head to head
+  Array coarse[max_levels];     // kept scores, null without
+  int kept_level = 0;  // from this level on they are read, below it computed and written; `levels`: none is read
+};
+
+inline constexpr int decode_keys = 512;  // of a chunk; a multiple of 2^level for every level
+
+// The keys of a head are divided into chunks of decode_keys, and merged in ascending order.
+struct DecodeBlocks {
+  std::int64_t (*scratch_bytes)(const DecodeHead&);  // of a thread
+  std::int64_t (*partial_bytes)(const DecodeHead&);  // of the result of a chunk
+  void (*compute)(const DecodeHead&, Block keys, void* partial, void* scratch);
+  void (*merge)(const DecodeHead&, const void* partials, std::int64_t count);  // writes out and lse
+};
+
 struct Blocks {
   ForwardBlocks forward;
   BackwardBlocks backward;
+  DecodeBlocks decode;
 };
 
-// Query blocks start at multiples of this many rows, so that no pair of rows of any level is split between two blocks.
+// Query blocks start at multiples of this many rows from query_base on, so that no pair of rows of any level is split between two blocks.
 constexpr int block_granularity(int levels, int most) {
   const int coarse_pair = 1 << levels;
   const int strips = coarse_pair <= 4 ? 12 : 3 * coarse_pair;  // also a multiple of 12, for the 6- and 12-row tiles
@@ -106,5 +146,7 @@ Blocks blocks(Element element);
 namespace avx512_bf16 {
 Blocks blocks();  // bfloat16 only
 }
+
+Blocks choose_blocks(InstructionSet set, Element element);
 
 }  // namespace hkt::kernels::cpu

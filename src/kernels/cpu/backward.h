@@ -21,8 +21,9 @@ struct BothFactors {
 
   BothFactors() = default;
   template <class E>
-  BothFactors(Arena& arena, const Rows& rows, const E*, std::int64_t count, int width)
-      : right_stride(round_up(width, lanes<Word>)), in_place(usable_in_place<Word, E>(rows, count, width)) {
+  BothFactors(Arena& arena, const Rows& rows, const E*, std::int64_t count, std::int64_t missing, int width)
+      : right_stride(round_up(width, lanes<Word>)),
+        in_place(missing == 0 && usable_in_place<Word, E>(rows, count, width)) {
     right = arena.take<Word>((words<Math>(count) + 2) * right_stride);
     left_stride = Math::numbers_per_word == 1 ? right_stride : words<Math>(width);
     left = Math::numbers_per_word == 1 ? right : arena.take<Word>((count + 2) * left_stride + lanes<Word>);
@@ -32,17 +33,18 @@ struct BothFactors {
     }
   }
   template <class E>
-  void pack(const E* rows, std::int64_t row_stride, std::int64_t count, int width) {
+  void pack(const E* rows, std::int64_t row_stride, std::int64_t count, std::int64_t missing, int width) {
     if (in_place) return;
-    pack_right<Math>(rows, row_stride, count, width, right, right_stride);
-    if constexpr (Math::numbers_per_word > 1) pack_left<Math>(rows, row_stride, count, width, left, left_stride);
+    pack_right<Math>(rows, row_stride, count, width, right, right_stride, missing);
+    if constexpr (Math::numbers_per_word > 1)
+      pack_left<Math>(rows, row_stride, count, width, left, left_stride, missing);
   }
   Left<Math> left_from(std::int64_t row) const { return {left + row * left_stride, left_stride, 1}; }
   Right<Math> right_from(std::int64_t row) const { return {right + words<Math>(row) * right_stride, right_stride}; }
 };
 
 // All keys and queries of a head are in one tile, so that every product is final.
-inline bool is_one_tile(const Head& head) { return head.length <= key_columns; }
+inline bool is_one_tile(const Head& head) { return head.length <= key_columns && head.missing == 0; }
 
 // Whether the product writes the gradient tensor directly, without sums in between.
 template <class Sum, class E>
@@ -57,18 +59,20 @@ struct QuerySide {
   BothFactors<Math> q[max_levels];
   BothFactors<Math> grad_out;
   Sum* lse;    // in base 2
-  Sum* delta;  // ⟨out, grad_out⟩ of each row
+  Sum* delta;  // ⟨out, grad_out⟩ − grad_lse of each row
   Sum* dq[max_levels];
   std::int64_t columns;
 
   QuerySide(Arena& arena, const Head& head) : columns(round_up(head.width, lanes<Sum>)) {
     for (int level = 0; level < head.levels; ++level) {
-      q[level] = BothFactors<Math>(arena, head.q[level], static_cast<E*>(nullptr), head.level_rows(level), head.width);
-      dq[level] = arena.take<Sum>((head.level_rows(level) + 2) * columns);
+      q[level] = BothFactors<Math>(arena, head.q[level], static_cast<E*>(nullptr), head.query_level_rows(level),
+                                   head.missing >> level, head.width);
+      dq[level] = arena.take<Sum>((head.query_level_rows(level) + 2) * columns);
     }
-    grad_out = BothFactors<Math>(arena, head.grad_out, static_cast<E*>(nullptr), head.length, head.value_width);
-    lse = arena.take<Sum>(head.length + lanes<Sum>);
-    delta = arena.take<Sum>(head.length + lanes<Sum>);
+    grad_out = BothFactors<Math>(arena, head.grad_out, static_cast<E*>(nullptr), head.query_rows, head.missing,
+                                 head.value_width);
+    lse = arena.take<Sum>(head.query_rows + lanes<Sum>);
+    delta = arena.take<Sum>(head.query_rows + lanes<Sum>);
   }
 };
 
@@ -371,15 +375,18 @@ void write_queries(const Head& head, Block queries, const QuerySide<Math, E>& sh
     const std::int64_t first = queries.first >> level;
     const std::int64_t rows = level_rows(queries.rows, level);
     if (written_directly<Sum, E>(head, head.grad_q[level], rows, head.width)) continue;
+    const std::int64_t missing = max<std::int64_t>(0, head.missing - queries.first) >> level;
     const Sum* dq = shared.dq[level] + first * shared.columns;
     const E* q = static_cast<const E*>(head.q[level].data) + first * head.q[level].stride;
     Vector<Sum> total{};
-    for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t row = missing; row < rows; ++row)
       for (int i = 0; i < head.width; i += lanes<Sum>)
         total += load(dq + row * shared.columns + i) * read_vector(q + row * head.q[level].stride + i, head.width - i);
     weight_sums[level] = sum<Sum>(total);
-    write_rows(dq, shared.columns, rows, head.width, static_cast<Sum>(head.weights[level]),
-               static_cast<E*>(head.grad_q[level].data) + first * head.grad_q[level].stride, head.grad_q[level].stride);
+    write_rows(dq + missing * shared.columns, shared.columns, rows - missing, head.width,
+               static_cast<Sum>(head.weights[level]),
+               static_cast<E*>(head.grad_q[level].data) + (first + missing) * head.grad_q[level].stride,
+               head.grad_q[level].stride);
   }
 }
 
@@ -398,23 +405,28 @@ void prepare_backward(const Head& head, int piece, void* memory) {
   Arena arena(memory);
   QuerySide<Math, E> shared(arena, head);
   if (piece < head.levels) {
-    const std::int64_t rows = head.level_rows(piece);
-    shared.q[piece].pack(static_cast<const E*>(head.q[piece].data), head.q[piece].stride, rows, head.width);
+    const std::int64_t rows = head.query_level_rows(piece);
+    shared.q[piece].pack(static_cast<const E*>(head.q[piece].data), head.q[piece].stride, rows, head.missing >> piece,
+                         head.width);
     if (head.causal && !is_one_tile(head)) clear(shared.dq[piece], 0, rows * shared.columns);
     return;
   }
   const E* grad_out = static_cast<const E*>(head.grad_out.data);
   const E* out = static_cast<const E*>(head.out.data);
-  shared.grad_out.pack(grad_out, head.grad_out.stride, head.length, head.value_width);
+  shared.grad_out.pack(grad_out, head.grad_out.stride, head.query_rows, head.missing, head.value_width);
   const Sum* lse = static_cast<const Sum*>(head.lse);
-  for (std::int64_t first = 0; first < head.length; first += lanes<Sum>) {
-    const std::int64_t rows = min<std::int64_t>(lanes<Sum>, head.length - first);
+  const Sum* grad_lse = static_cast<const Sum*>(head.grad_lse);
+  // Probabilities of missing rows are zero, or too small to matter.
+  for (std::int64_t row = 0; row < head.missing; ++row) shared.lse[row] = -Exp2<Sum>::no_score, shared.delta[row] = 0;
+  for (std::int64_t first = head.missing; first < head.query_rows; first += lanes<Sum>) {
+    const std::int64_t rows = min<std::int64_t>(lanes<Sum>, head.query_rows - first);
     Vector<Sum> totals[lanes<Sum>];
     for (int r = 0; r < lanes<Sum>; ++r) {  // rows beyond the last repeat it
       const std::int64_t row = first + min<std::int64_t>(r, rows - 1);
       totals[r] = dot(out + row * head.out.stride, grad_out + row * head.grad_out.stride, head.value_width);
     }
-    store(shared.delta + first, sums_of<Sum>(totals));
+    const Vector<Sum> delta = sums_of<Sum>(totals);
+    store(shared.delta + first, grad_lse ? delta - read_vector(grad_lse + first, rows) : delta);
     store(shared.lse + first, read_vector(lse + first, rows) * Sum(log2_e));
   }
 }
@@ -479,15 +491,19 @@ void compute_backward(const Head& head, Block keys, void* memory, void* scratch,
   Sum weights[max_levels];
   for (int level = 0; level < head.levels; ++level) weights[level] = static_cast<Sum>(head.weights[level] * log2_e);
 
-  const int block_rows = query_block_rows(head.length, head.levels, backward_rows);
-  const int blocks = static_cast<int>((head.length + block_rows - 1) / block_rows);
-  for (int block = head.causal ? static_cast<int>(keys.first / block_rows) : 0; block < blocks; ++block) {
+  const int block_rows = query_block_rows(head.query_rows, head.levels, backward_rows);
+  const int blocks = static_cast<int>((head.query_rows + block_rows - 1) / block_rows);
+  const std::int64_t before =
+      head.causal ? max<std::int64_t>(0, keys.first - head.query_base) : 0;  // rows that see no key
+  for (int block = static_cast<int>(before / block_rows); block < blocks; ++block) {
     const std::int64_t first = std::int64_t{block} * block_rows;
-    const int rows = static_cast<int>(min<std::int64_t>(block_rows, head.length - first));
-    const std::int64_t seen = head.causal ? first + rows : head.length;  // the block's queries see the keys before this
+    const std::int64_t position = head.query_base + first;
+    const int rows = static_cast<int>(min<std::int64_t>(block_rows, head.query_rows - first));
+    const std::int64_t seen =
+        head.causal ? position + rows : head.length;  // the block's queries see the keys before this
     const int columns = static_cast<int>(min<std::int64_t>(keys.rows, seen - keys.first));
-    const Tile tile{rows, columns, widest_tile(head), static_cast<int>(first - keys.first),
-                    head.causal && first < keys.first + columns};
+    const Tile tile{rows, columns, widest_tile(head), static_cast<int>(position - keys.first),
+                    head.causal && position < keys.first + columns};
     Left<Math> q[max_levels];
     for (int level = 0; level < head.levels; ++level) q[level] = shared.q[level].left_from(first >> level);
 

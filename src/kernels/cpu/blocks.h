@@ -3,12 +3,13 @@
 #pragma once
 
 #include "backward.h"
+#include "decode.h"
 #include "forward.h"
 
 namespace hkt::kernels::cpu::HKT_CPU_TARGET {
 
-template <class Parts>
-std::int64_t bytes_of(const Head& head) {
+template <class Parts, class Shape = Head>
+std::int64_t bytes_of(const Shape& head) {
   Arena arena(nullptr);
   Parts(arena, head);
   return arena.bytes();
@@ -19,7 +20,8 @@ Blocks make_blocks() {
   return {{forward_rows, bytes_of<KeySide<Math, E>>, bytes_of<ForwardScratch<Math>>, prepare_forward<Math, E>,
            compute_forward<Math, E>},
           {backward_rows, key_columns, bytes_of<QuerySide<Math, E>>, bytes_of<BackwardScratch<Math>>,
-           prepare_backward<Math, E>, compute_backward<Math, E>}};
+           prepare_backward<Math, E>, compute_backward<Math, E>},
+          {bytes_of<DecodeScratch<E>, DecodeHead>, bytes_of<Partial<E>, DecodeHead>, decode_chunk<E>, decode_merge<E>}};
 }
 
 inline Blocks make_plain_blocks(Element element) {

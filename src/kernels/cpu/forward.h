@@ -141,17 +141,23 @@ void softmax_strip(const Tile& tile, int row, int rows, int padded, const Forwar
   }
 }
 
-// Queries are read in place if they are words already, come in pairs (see multiply_column), and their stride does not map
-// too many rows to the same cache sets.
+// Queries are read in place if they are words already, come in pairs (see multiply_column), are all there, and their stride does
+// not map too many rows to the same cache sets.
 template <class Math, class E>
-HKT_INLINE Left<Math> query_rows(const Rows& q, std::int64_t first, std::int64_t rows, int width,
+HKT_INLINE Left<Math> query_rows(const Rows& q, std::int64_t first, std::int64_t rows, std::int64_t missing, int width,
                                  typename Math::Word* packed) {
   const E* data = static_cast<const E*>(q.data) + first * q.stride;
   if constexpr (std::is_same_v<E, typename Math::Word>)
-    if (rows % 2 == 0 && q.stride * static_cast<std::int64_t>(sizeof(E)) <= 1024) return {data, q.stride, 1};
+    if (rows % 2 == 0 && missing == 0 && q.stride * static_cast<std::int64_t>(sizeof(E)) <= 1024)
+      return {data, q.stride, 1};
   const std::int64_t stride = words<Math>(width);
-  pack_left<Math>(data, q.stride, rows, width, packed, stride);
+  pack_left<Math>(data, q.stride, rows, width, packed, stride, missing);
   return {packed, stride, 1};
+}
+
+// Rows of a block that lie before the first query.
+HKT_INLINE int missing_rows(const Head& head, Block queries) {
+  return static_cast<int>(max<std::int64_t>(0, head.missing - queries.first));
 }
 
 // Where the rows of a block's output are summed: in scratch, or in the output itself if one tile holds all their keys.
@@ -203,7 +209,7 @@ void write_output(const Head& head, Block queries, OutputRows<typename Math::Sum
   constexpr int step = lanes<Sum>;
   E* out = static_cast<E*>(head.out.data) + queries.first * head.out.stride;
   Sum* lse = static_cast<Sum*>(head.lse) + queries.first;
-  for (int row = 0; row < queries.rows; row += step) {
+  for (int row = missing_rows(head, queries); row < queries.rows; row += step) {
     const int rows = min(step, queries.rows - row);
     Sum totals[step] = {};
     for (int i = 0; i < rows; ++i) totals[i] = sum<Sum>(load(s.row_sums + (row + i) * step));
@@ -225,7 +231,7 @@ OutputRows<typename Math::Sum> start_output(const Head& head, Block queries, boo
     store(s.row_sums + row * lanes<Sum>, Vector<Sum>{});
   }
   if constexpr (std::is_same_v<E, Sum>)
-    if (one_tile && head.value_width == value_columns && queries.rows % 2 == 0)
+    if (one_tile && head.value_width == value_columns && queries.rows % 2 == 0 && missing_rows(head, queries) == 0)
       return {static_cast<E*>(head.out.data) + queries.first * head.out.stride, head.out.stride, true};
   if (!one_tile) clear(s.out, 0, queries.rows * value_columns);
   return {s.out, value_columns, one_tile};
@@ -256,16 +262,18 @@ void compute_forward(const Head& head, Block queries, const void* shared, void* 
   Sum weights[max_levels];
   for (int level = 0; level < head.levels; ++level) {
     const std::int64_t first = queries.first >> level;
-    const std::int64_t rows = min(head.level_rows(level) - first, std::int64_t{level_rows(queries.rows, level)});
-    q[level] = query_rows<Math, E>(head.q[level], first, rows, head.width, s.q[level]);
+    const std::int64_t rows = min(head.query_level_rows(level) - first, std::int64_t{level_rows(queries.rows, level)});
+    q[level] =
+        query_rows<Math, E>(head.q[level], first, rows, missing_rows(head, queries) >> level, head.width, s.q[level]);
     weights[level] = static_cast<Sum>(head.weights[level] * log2_e);
   }
-  const std::int64_t end = head.causal ? min(head.length, queries.first + queries.rows) : head.length;
+  const std::int64_t position = head.query_base + queries.first;
+  const std::int64_t end = head.causal ? min(head.length, position + queries.rows) : head.length;
   const auto out = start_output<Math, E>(head, queries, end <= key_columns, s);
   for (std::int64_t first = 0; first < end; first += key_columns) {
     const int columns = static_cast<int>(min<std::int64_t>(key_columns, end - first));
-    const Tile tile{queries.rows, columns, widest_tile(head), static_cast<int>(queries.first - first),
-                    head.causal && queries.first < first + columns};
+    const Tile tile{queries.rows, columns, widest_tile(head), static_cast<int>(position - first),
+                    head.causal && position < first + columns};
     const Word* panels[max_levels];
     for (int level = 0; level < head.levels; ++level)
       panels[level] =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instruction sets that this machine supports.
-#include "kernels/attention.h"
+// The instruction sets that this machine supports, and their block kernels.
+#include "attention_blocks.h"
 
 namespace hkt::kernels::cpu {
 
@@ -28,6 +28,17 @@ std::string_view name(InstructionSet set) {
       return "avx512_bf16";
   }
   return "unknown";
+}
+
+Blocks choose_blocks(InstructionSet set, Element element) {
+#ifdef HKT_X86_KERNELS
+  if (set == InstructionSet::avx512_bf16 && element == Element::bfloat16) return avx512_bf16::blocks();
+  if (set >= InstructionSet::avx512) return avx512::blocks(element);
+  if (set == InstructionSet::avx2) return avx2::blocks(element);
+#else
+  static_cast<void>(set);
+#endif
+  return portable::blocks(element);
 }
 
 }  // namespace hkt::kernels::cpu

@@ -39,21 +39,24 @@ HKT_INLINE Vector<typename Math::Word> read_words(const E* p, std::int64_t numbe
   }
 }
 
-// Rows as the left factor: words(width) words, `stride` apart. Writes full vectors, so `out` needs room for one more.
+// Rows as the left factor: words(width) words, `stride` apart. Writes full vectors, so `out` needs room for one more. The first
+// `missing` rows are zeros and are not read.
 template <class Math, class E>
 void pack_left(const E* rows, std::int64_t row_stride, std::int64_t count, int width, typename Math::Word* out,
-               std::int64_t stride) {
-  constexpr int numbers = Math::numbers_per_word * lanes<typename Math::Word>;
+               std::int64_t stride, std::int64_t missing = 0) {
+  using Word = typename Math::Word;
+  constexpr int numbers = Math::numbers_per_word * lanes<Word>;
   for (std::int64_t row = 0; row < count; ++row)
     for (int first = 0; first < width; first += numbers)
       store(out + row * stride + first / Math::numbers_per_word,
-            read_words<Math>(rows + row * row_stride + first, width - first));
+            row < missing ? Vector<Word>{} : read_words<Math>(rows + row * row_stride + first, width - first));
 }
 
-// Rows as the right factor, `columns` (width rounded up to full vectors) words each. A word contains numbers_per_word rows.
+// Rows as the right factor, `columns` (width rounded up to full vectors) words each. A word contains numbers_per_word rows. The
+// first `missing` rows are zeros and are not read.
 template <class Math, class E>
 void pack_right(const E* rows, std::int64_t row_stride, std::int64_t count, int width, typename Math::Word* out,
-                std::int64_t columns) {
+                std::int64_t columns, std::int64_t missing = 0) {
   constexpr int step = Math::numbers_per_word;
   for (std::int64_t row = 0; row < count; row += step)
     for (std::int64_t first = 0; first < columns; first += lanes<typename Math::Word>) {
@@ -61,10 +64,11 @@ void pack_right(const E* rows, std::int64_t row_stride, std::int64_t count, int 
       const std::int64_t numbers = max<std::int64_t>(0, width - first);
       typename Math::Word* to = out + row / step * columns + first;
       if constexpr (step == 1) {
-        store(to, read_vector(p, numbers));
+        store(to, row < missing ? Vector<typename Math::Word>{} : read_vector(p, numbers));
       } else {
-        const auto even = bits_as<Bits32>(read_vector(p, numbers)) >> 16;
-        const auto odd = row + 1 < count ? bits_as<Bits32>(read_vector(p + row_stride, numbers)) : Bits32{};
+        const bool has_odd = row + 1 < count && row + 1 >= missing;
+        const auto even = row < missing ? Bits32{} : bits_as<Bits32>(read_vector(p, numbers)) >> 16;
+        const auto odd = has_odd ? bits_as<Bits32>(read_vector(p + row_stride, numbers)) : Bits32{};
         store(to, even | odd);
       }
     }

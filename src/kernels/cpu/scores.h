@@ -49,7 +49,7 @@ ScoreBuffer<Sum> take_scores(Arena& arena, int rows, int widest, int level) {
 
 // The rows of a head's largest query block, about `most`.
 HKT_INLINE int largest_query_block(const Head& head, int most) {
-  return static_cast<int>(min<std::int64_t>(cpu::largest_query_block(head.levels, most), head.length));
+  return static_cast<int>(min<std::int64_t>(cpu::largest_query_block(head.levels, most), head.query_rows));
 }
 
 // Epilogue: weighted sums plus the coarser level's scores. A row pair shares a coarse row.

@@ -24,17 +24,20 @@ __device__ __forceinline__ void add_dot(float& sum, const T* left, const T* righ
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads) preprocess_kernel(const __grid_constant__ AttentionBackward problem,
-                                                             std::int64_t padded, float* lse, float* delta) {
+__global__ void __launch_bounds__(threads)
+    preprocess_kernel(const __grid_constant__ AttentionBackward problem, std::int64_t first, std::int64_t padded,
+                      float* lse, float* delta) {
   const std::int64_t cta = gridDim.x - 1 - blockIdx.x;
   const std::int64_t index = (cta * threads + threadIdx.x) / row_lanes;  // of the row among all
-  const std::int64_t row = index % padded, sequence = index / padded;
+  const std::int64_t position = first + index % padded, sequence = index / padded;
   if (sequence >= problem.batch * problem.heads) return;
   const std::int64_t head = sequence % problem.heads, batch = sequence / problem.heads;
-  std::int64_t length = problem.length;
-  if (problem.lengths) length = min(length, problem.lengths[batch]);
+  std::int64_t end = problem.start + problem.queries;
+  if (problem.lengths) end = min(end, problem.lengths[batch]);
+  const bool is_query = position >= problem.start && position < end;
+  const std::int64_t row = position - problem.start;
   float sum = 0;
-  if (row < length) {
+  if (is_query) {
     const T* out = head_rows<const T>(problem.out, batch, head) + row * problem.out.row_stride;
     const T* grad_out = head_rows<const T>(problem.grad_out, batch, head) + row * problem.grad_out.row_stride;
     for (int column = chunk * (threadIdx.x % row_lanes); column < problem.value_width; column += chunk * row_lanes)
@@ -43,9 +46,10 @@ __global__ void __launch_bounds__(threads) preprocess_kernel(const __grid_consta
 #pragma unroll
   for (int offset = row_lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
   if (threadIdx.x % row_lanes != 0) return;
+  const std::int64_t at = sequence * problem.queries + row;
+  if (is_query && problem.grad_lse) sum -= static_cast<const float*>(problem.grad_lse)[at];
   delta[index] = sum;
-  lse[index] =
-      row < length ? static_cast<const float*>(problem.lse)[sequence * problem.length + row] * log2_e : INFINITY;
+  lse[index] = is_query ? static_cast<const float*>(problem.lse)[at] * log2_e : INFINITY;
 }
 
 // A CTA for each head and level.
@@ -68,11 +72,11 @@ __global__ void __launch_bounds__(threads) weight_gradient_kernel(const __grid_c
 }  // namespace
 
 void backward_preprocess(const AttentionBackward& problem, const Device& device, float* lse, float* delta) {
-  const std::int64_t padded = padded_length(problem.length);
+  const std::int64_t padded = padded_queries(problem);
   const std::int64_t rows = problem.batch * problem.heads * padded;
   launch(problem.element == Element::bfloat16 ? preprocess_kernel<bfloat16> : preprocess_kernel<float16>,
-         grid_of(ceil_divide<std::int64_t>(rows * row_lanes, threads)), threads, 0, device.stream, problem, padded, lse,
-         delta);
+         grid_of(ceil_divide<std::int64_t>(rows * row_lanes, threads)), threads, 0, device.stream, problem,
+         first_tile_row(problem), padded, lse, delta);
 }
 
 void sum_weight_gradient(const AttentionBackward& problem, const Device& device, const float* partials, int parts) {

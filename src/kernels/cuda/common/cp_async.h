@@ -17,6 +17,13 @@ __device__ __forceinline__ void cp_async_16(void* to, const void* from, int byte
 __device__ __forceinline__ void cp_async_16(std::uint32_t to, const void* from, bool inside) {
   cp_async_16(to, from, inside ? 16 : 0);
 }
+// Copies 4 bytes, wherever they lie.
+__device__ __forceinline__ void cp_async_4(void* to, const void* from) {
+  asm volatile(
+      "cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
+      "l"(from)
+      : "memory");
+}
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until at most `pending` of this thread's groups are in flight.
 template <int pending>

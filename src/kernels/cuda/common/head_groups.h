@@ -24,7 +24,7 @@ inline HeadGroups head_groups(const AttentionForward& problem, std::int64_t key_
     // gradients in half of the L2 cache. The last group has at least three waves of CTAs, so that the light ones, which come
     // last, even out what the heavy ones leave.
     constexpr std::int64_t cached_bytes = std::int64_t{24} << 20, waves = 3;
-    const std::int64_t head_bytes = problem.length * problem.width * 8;  // queries of two levels and more, grad_out
+    const std::int64_t head_bytes = problem.queries * problem.width * 8;  // queries of two levels and more, grad_out
     size = std::clamp<std::int64_t>(cached_bytes / head_bytes, 1, heads);
     count = std::max<std::int64_t>(1, 1 + (heads - ceil_divide<std::int64_t>(waves * resident, key_tiles)) / size);
   }

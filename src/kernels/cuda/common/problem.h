@@ -8,8 +8,8 @@
 
 namespace hkt::kernels::cuda {
 
-// Tensor-core kernels exist for rows of 32, 64 and 128 numbers; narrower rows are padded with zeros.
-constexpr int padded_width(int width) { return width <= 32 ? 32 : width <= 64 ? 64 : 128; }
+// Tensor-core kernels exist for rows of 32, 64, 128 and (sm80) 256 numbers; narrower rows are padded with zeros.
+constexpr int padded_width(int width) { return width <= 32 ? 32 : width <= 64 ? 64 : width <= 128 ? 128 : 256; }
 
 // The first row of a level in a tile of `tokens` tokens that has all its levels one after the other; level l has
 // tokens / 2^l rows, at least one. For the level after the last: the number of rows.
@@ -19,6 +19,11 @@ constexpr int level_base(int tokens, int level) { return 2 * tokens - ((2 * toke
 template <class T>
 __device__ __forceinline__ T* head_rows(const Array& array, std::int64_t batch, std::int64_t head) {
   return static_cast<T*>(array.data) + batch * array.batch_stride + head * array.head_stride;
+}
+
+// The head of k and v that a head of queries reads.
+__host__ __device__ __forceinline__ std::int64_t key_head(const AttentionForward& problem, std::int64_t head) {
+  return head / (problem.heads / problem.key_heads);
 }
 
 }  // namespace hkt::kernels::cuda

@@ -16,23 +16,24 @@ template <class S>
 using BackwardShape = std::conditional_t<std::is_same_v<S, double>, Shape<double, 4, 4>, Shape<float, 4, 8>>;
 inline constexpr int small_threads = 256;  // of the kernels that only sum
 
-// delta[b, h, i] = Σ out · grad_out
+// delta[b, h, i] = Σ out · grad_out − grad_lse, for queries i
 template <class S>
 __global__ void delta_kernel(const __grid_constant__ AttentionBackward problem, Arithmetic<S>* delta) {
   using T = Arithmetic<S>;
-  const std::int64_t rows = problem.batch * problem.heads * problem.length;
+  const std::int64_t rows = problem.batch * problem.heads * problem.queries;
   const std::int64_t all = (std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
   if (all >= rows) return;
-  const std::int64_t row = all % problem.length, head = all / problem.length % problem.heads;
-  const std::int64_t batch = all / problem.length / problem.heads;
+  const std::int64_t row = all % problem.queries, head = all / problem.queries % problem.heads;
+  const std::int64_t batch = all / problem.queries / problem.heads;
   const S* out = head_rows<const S>(problem.out, batch, head) + row * problem.out.row_stride;
   const S* grad = head_rows<const S>(problem.grad_out, batch, head) + row * problem.grad_out.row_stride;
   T sum = 0;
-  if (row < valid_length(problem, batch))
+  if (problem.start + row < window_of(problem, batch).end)
     for (int column = threadIdx.x % 32; column < problem.value_width; column += 32)
       sum += static_cast<T>(out[column]) * static_cast<T>(grad[column]);
   for (int lane = 16; lane > 0; lane /= 2) sum += __shfl_xor_sync(~0u, sum, lane);
-  if (threadIdx.x % 32 == 0) delta[all] = sum;
+  if (threadIdx.x % 32) return;
+  delta[all] = problem.grad_lse ? sum - static_cast<const T*>(problem.grad_lse)[all] : sum;
 }
 
 // Sums of neighbouring 2 × 2.
@@ -45,14 +46,14 @@ __device__ __forceinline__ void pool(T (&to)[rows][columns], const T (&from)[2 *
       to[i][j] = (from[2 * i][2 * j] + from[2 * i][2 * j + 1]) + (from[2 * i + 1][2 * j] + from[2 * i + 1][2 * j + 1]);
 }
 
-// Writes sums · weight to the rows of a level, of which thread row y has `rows` if y is a multiple of `group`, and returns
-// the thread's part of Σ sums · own.
+// Writes sums · weight to rows [begin, end) of a level, of which thread row y has `rows` if y is a multiple of `group`, and
+// returns the thread's part of Σ sums · own. Both arrays begin with row `begin`.
 template <int padded, int rows, class S, class T>
 __device__ T write_gradient(const T (&sums)[rows][padded / 16], const Array& to, const Array& own, std::int64_t batch,
-                            std::int64_t head, std::int64_t first_row, std::int64_t row_count, int group, int width,
-                            T weight, bool is_shared) {
-  S* result = static_cast<S*>(to.data) + batch * to.batch_stride + head * to.head_stride;
-  const S* from = head_rows<const S>(own, batch, head);
+                            std::int64_t head, std::int64_t own_head, std::int64_t first_row, std::int64_t begin,
+                            std::int64_t end, int group, int width, T weight, bool is_shared) {
+  S* result = head_rows<S>(to, batch, head) - begin * to.row_stride;
+  const S* from = head_rows<const S>(own, batch, own_head) - begin * own.row_stride;
   T dot = 0;
   if (thread_y() % group) return dot;
 #pragma unroll
@@ -61,7 +62,7 @@ __device__ T write_gradient(const T (&sums)[rows][padded / 16], const Array& to,
     for (int j = 0; j < padded / 16; ++j) {
       const std::int64_t row = first_row + (rows * thread_y() + i) / group;
       const int column = column_of<T, padded>(j);
-      if (row >= row_count || column >= width) continue;
+      if (row < begin || row >= end || column >= width) continue;
       dot += sums[i][j] * static_cast<T>(from[row * own.row_stride + column]);
       S* place = result + row * to.row_stride + column;
       if (is_shared)
@@ -138,16 +139,17 @@ __global__ void __launch_bounds__(BackwardShape<S>::threads)
   const int levels = problem.levels;
   const int stage_size = stage_bytes<Shape>(levels);
   const Tile<Shape> tile{memory + 2 * stage_size};
-  const auto [first, head, batch] = place_of_block(problem, by_query && problem.causal);
-  const std::int64_t length = valid_length(problem, batch);
+  const TileRange tiles = by_query ? query_tiles(problem) : key_tiles(problem);
+  const auto [first, head, batch] = place_of_block(problem, tiles, by_query && problem.causal);
+  const Window window = window_of(problem, batch);
+  const std::int64_t length = window.keys;
   const std::int64_t sequence = batch * problem.heads + head;
   const T* weights = static_cast<const T*>(problem.weights) + head * levels;
   const T scale = T(problem.scale);
-  const T* lse = static_cast<const T*>(problem.lse) + sequence * problem.length;
-  const T* row_delta = delta + sequence * problem.length;
+  const T* lse = static_cast<const T*>(problem.lse) + sequence * problem.queries - problem.start;
+  const T* row_delta = delta + sequence * problem.queries - problem.start;
   const Array(&own)[max_levels] = by_query ? problem.q : problem.k;
-  find_sources(sources, problem, own, by_query ? problem.k : problem.q, by_query ? problem.grad_out : problem.v,
-               by_query ? problem.v : problem.grad_out, batch, head, length);
+  find_sources<by_query>(sources, problem, problem.grad_out, batch, head, window);
 
   const Jobs jobs = jobs_of<Shape, padded, side, part>(problem);
   const int other_offset = level_base(own_tokens, levels) * row_bytes;
@@ -183,8 +185,10 @@ __global__ void __launch_bounds__(BackwardShape<S>::threads)
 
   // A tile of other tokens must not begin inside a row of the coarsest level.
   const int unit = levels > 7 ? Shape::other_tokens : own_tokens;
-  const std::int64_t begin = !by_query && problem.causal ? first / unit * unit : 0;
-  const std::int64_t end = first >= length ? 0 : by_query && problem.causal ? min(length, first + own_tokens) : length;
+  const std::int64_t first_query = problem.causal ? max(first, problem.start) : problem.start;  // that sees these keys
+  const std::int64_t begin = by_query ? 0 : first_query / unit * unit;
+  const std::int64_t last_key = problem.causal ? min(length, first + own_tokens) : length;
+  const std::int64_t end = by_query ? (first >= window.end ? 0 : last_key) : (first >= length ? 0 : window.end);
   int job = 0, turn = 0;
   std::int64_t other = begin;
   if (other < end) start(0, other, memory);
@@ -209,7 +213,8 @@ __global__ void __launch_bounds__(BackwardShape<S>::threads)
           for (int j = 0; j < Shape::columns; ++j) {
             const std::int64_t a = first + 4 * thread_y() + i, b = other + Shape::columns * thread_x() + j;
             const std::int64_t query = by_query ? a : b, key = by_query ? b : a;
-            const bool counts = query < length && key < length && !(problem.causal && key > query);
+            const bool counts =
+                query >= problem.start && query < window.end && key < length && !(problem.causal && key > query);
             const T p = counts ? natural_exp(scores.fine[i][j] - lse[query]) : T(0);
             grads[i][j] = counts ? p * (grads[i][j] - row_delta[query]) : T(0);
             scores.fine[i][j] = p;
@@ -274,12 +279,14 @@ __global__ void __launch_bounds__(BackwardShape<S>::threads)
     const int group = level > 2 ? min(16, 1 << (level - 2)) : 1;
     if constexpr (!is_fine) sum_groups<padded>(sums, reinterpret_cast<T*>(memory), group);
     const T dot = write_gradient<padded, std::extent_v<std::remove_reference_t<decltype(sums)>>, S>(
-        sums, grad_own[level], own[level], batch, head, first >> level, level_rows(problem.length, level), group,
-        problem.width, weights[level] * scale, level > 6);
+        sums, grad_own[level], own[level], batch, head, by_query ? head : key_head(problem, head), first >> level,
+        by_query ? problem.start >> level : 0,
+        level_rows(by_query ? problem.start + problem.queries : problem.length, level), group, problem.width,
+        weights[level] * scale, level > 6);
     if constexpr (by_query) {
       const T total = sum_of_block<Shape::threads>(dot);
-      const std::int64_t tiles = (problem.length + own_tokens - 1) / own_tokens;
-      if (threadIdx.x == 0) partials[(sequence * tiles + first / own_tokens) * levels + level] = total * scale;
+      const std::int64_t tile = sequence * tiles.count + first / own_tokens - tiles.first;
+      if (threadIdx.x == 0) partials[tile * levels + level] = total * scale;
     }
   };
   if constexpr (is_fine) {
@@ -287,8 +294,8 @@ __global__ void __launch_bounds__(BackwardShape<S>::threads)
     finish(sums1, 1);
     finish(sums2, 2);
     if constexpr (has_values)
-      write_gradient<padded, 4, S>(value_sums, problem.grad_v, problem.v, batch, head, first, problem.length, 1,
-                                   problem.value_width, T(1), false);
+      write_gradient<padded, 4, S>(value_sums, problem.grad_v, problem.v, batch, head, key_head(problem, head), first,
+                                   0, problem.length, 1, problem.value_width, T(1), false);
   } else {
 #pragma unroll
     for (int level = 3; level < max_levels; ++level) finish(sums_beyond[level - 3], level);
@@ -323,25 +330,26 @@ void start_sides(const AttentionBackward& problem, const Device& device, const A
                  Arithmetic<S>* partials) {
   using Shape = BackwardShape<S>;
   const bool aligned = inputs_are_aligned<S>(problem) && is_aligned<S>(problem.grad_out);
-  const auto start = [&](auto kernel) {
-    launch(kernel, blocks_for(problem), Shape::threads, shared_bytes<Shape>(problem.levels), device.stream, problem,
-           delta, partials, aligned);
+  const auto start = [&](auto kernel, const TileRange& tiles) {
+    launch(kernel, blocks_for(problem, tiles), Shape::threads, shared_bytes<Shape>(problem.levels), device.stream,
+           problem, delta, partials, aligned);
   };
-  start(backward_kernel<S, Side::queries, part, padded>);
-  start(backward_kernel<S, Side::keys, part, padded>);
+  start(backward_kernel<S, Side::queries, part, padded>, query_tiles(problem));
+  start(backward_kernel<S, Side::keys, part, padded>, key_tiles(problem));
 }
 
 template <class S>
 void start_backward(const AttentionBackward& problem, const Device& device, void* workspace) {
   using T = Arithmetic<S>;
   T* delta = static_cast<T*>(workspace);
-  const std::int64_t rows = problem.batch * problem.heads * problem.length;
+  const std::int64_t rows = problem.batch * problem.heads * problem.queries;
   T* partials = delta + rows;
   const auto blocks_of = [](std::int64_t items) { return grid_of(ceil_divide<std::int64_t>(items, small_threads)); };
   launch(delta_kernel<S>, blocks_of(rows * 32), small_threads, 0, device.stream, problem, delta);
   if (constexpr int level = 7; problem.levels > level)
-    for (const Array& array : {problem.grad_q[level], problem.grad_k[level]}) {
-      const std::int64_t level_length = level_rows(problem.length, level);
+    for (const auto& [array, level_length] :
+         {std::pair{problem.grad_q[level], kernels::query_rows(problem.start, problem.queries, level)},
+          std::pair{problem.grad_k[level], level_rows(problem.length, level)}}) {
       const std::int64_t count = problem.batch * problem.heads * level_length * problem.width;
       launch(zero_kernel<S>, blocks_of(count), small_threads, 0, device.stream, array, level_length,
              static_cast<int>(problem.heads), problem.width, count);
@@ -355,7 +363,7 @@ void start_backward(const AttentionBackward& problem, const Device& device, void
       start_sides<S, Part::coarse, 256>(problem, device, delta, partials);
   }
   launch(weights_kernel<T>, grid_of(problem.heads, problem.levels), small_threads, 0, device.stream, problem, partials,
-         tiles_of(problem));
+         query_tiles(problem).count);
 }
 
 }  // namespace hkt::kernels::cuda::plain

@@ -59,11 +59,12 @@ __global__ void __launch_bounds__(ForwardShape<S, padded>::threads, forward_bloc
   const int levels = problem.levels, width = problem.width;
   const int stage_size = stage_bytes<Shape>(levels);
   const Tile<Shape> probabilities{memory + 2 * stage_size};
-  const auto [first, head, batch] = place_of_block(problem, problem.causal);
-  const std::int64_t length = valid_length(problem, batch);
+  const auto [first, head, batch] = place_of_block(problem, query_tiles(problem), problem.causal);
+  const Window window = window_of(problem, batch);
+  const std::int64_t length = window.keys;
   const T* weights = static_cast<const T*>(problem.weights) + head * levels;
   const T scale = T(problem.scale);
-  find_sources(sources, problem, problem.q, problem.k, problem.v, problem.v, batch, head, length);
+  find_sources<true>(sources, problem, problem.out, batch, head, window);
 
   // A step over 16 · columns keys is a number of jobs: products of some columns of q and k, then of some rows of v.
   constexpr int panel_rows = panel_rows_of<Shape, padded>;
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(ForwardShape<S, padded>::threads, forward_bloc
   for (int i = 0; i < Shape::rows; ++i) softmax.largest[i] = -T(INFINITY), softmax.total[i] = 0;
   LevelScores<Shape> scores;
 
-  const std::int64_t end = first >= length ? 0 : problem.causal ? min(length, first + own_tokens) : length;
+  const std::int64_t end = first >= window.end ? 0 : problem.causal ? min(length, first + own_tokens) : length;
   int job = 0, turn = 0;
   std::int64_t key = 0;
   if (end > 0) start(0, 0, memory);
@@ -122,13 +123,13 @@ __global__ void __launch_bounds__(ForwardShape<S, padded>::threads, forward_bloc
     key = next_key;
   }
 
-  S* result = head_rows<S>(problem.out, batch, head);
-  T* lse = static_cast<T*>(problem.lse) + (batch * problem.heads + head) * problem.length;
+  S* result = head_rows<S>(problem.out, batch, head) - problem.start * problem.out.row_stride;
+  T* lse = static_cast<T*>(problem.lse) + (batch * problem.heads + head) * problem.queries - problem.start;
 #pragma unroll
   for (int i = 0; i < Shape::rows; ++i) {
     const T total = sum_of_row(softmax.total[i]);
     const std::int64_t row = first + Shape::rows * thread_y() + i;
-    if (row >= problem.length) continue;
+    if (row < problem.start || row >= problem.start + problem.queries) continue;
     const bool valid = row < length;
     if (thread_x() == 0) lse[row] = valid ? softmax.largest[i] + log(total) : -T(INFINITY);
 #pragma unroll
@@ -144,8 +145,8 @@ template <class S>
 void start_forward(const AttentionForward& problem, const Device& device) {
   for_width(problem.value_width, [&](auto padded) {
     using Shape = ForwardShape<S, padded>;
-    launch(forward_kernel<S, padded>, blocks_for(problem), Shape::threads, shared_bytes<Shape>(problem.levels),
-           device.stream, problem, inputs_are_aligned<S>(problem));
+    launch(forward_kernel<S, padded>, blocks_for(problem, query_tiles(problem)), Shape::threads,
+           shared_bytes<Shape>(problem.levels), device.stream, problem, inputs_are_aligned<S>(problem));
   });
 }
 

@@ -19,8 +19,8 @@ std::int64_t workspace_bytes(const AttentionForward&, const Device&) { return 0;
 // delta for each row, and for each tile its part of the weights' gradient.
 std::int64_t workspace_bytes(const AttentionBackward& problem, const Device&) {
   const std::int64_t sequences = problem.batch * problem.heads;
-  const std::int64_t tiles = ceil_divide<std::int64_t>(problem.length, 64);
-  return sequences * (problem.length + tiles * problem.levels) * (problem.element == Element::float64 ? 8 : 4);
+  const std::int64_t tiles = ceil_divide<std::int64_t>(problem.queries, 64) + 1;
+  return sequences * (problem.queries + tiles * problem.levels) * (problem.element == Element::float64 ? 8 : 4);
 }
 
 void forward(const AttentionForward& problem, const Device& device, void*) {

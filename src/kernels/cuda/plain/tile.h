@@ -74,16 +74,34 @@ __device__ __forceinline__ void store_16(void* to, const double* from) {
   *static_cast<double2*>(to) = {from[0], from[1]};
 }
 
-// One sequence of one head of an array, stored as S, of which `count` rows are read.
+// Positions of one sequence: those of its keys, [0, keys), and of its queries, [start, end).
+struct Window {
+  std::int64_t keys, start, end;
+};
+__device__ inline Window window_of(const AttentionForward& problem, std::int64_t batch) {
+  std::int64_t keys = problem.length;
+  if (problem.lengths) keys = max(std::int64_t(0), min(keys, problem.lengths[batch]));
+  return {keys, problem.start, min(problem.start + problem.queries, keys)};
+}
+
+// Rows [begin, end) of one head of an array, stored as S. They are counted from position 0 on, where the array may have none.
 template <class S>
 struct Rows {
   const S* data;
   std::int64_t stride;
-  std::int64_t count;
+  std::int64_t begin, end;
 };
 template <class S>
-__device__ Rows<S> rows_of(const Array& array, std::int64_t batch, std::int64_t head, std::int64_t count) {
-  return {head_rows<const S>(array, batch, head), array.row_stride, count};
+__device__ Rows<S> key_rows(const Array& array, std::int64_t batch, std::int64_t head, const Window& window,
+                            int level) {
+  return {head_rows<const S>(array, batch, head), array.row_stride, 0, level_rows(window.keys, level)};
+}
+template <class S>
+__device__ Rows<S> query_rows(const Array& array, std::int64_t batch, std::int64_t head, const Window& window,
+                              int level) {
+  const std::int64_t begin = window.start >> level;
+  return {head_rows<const S>(array, batch, head) - begin * array.row_stride, array.row_stride, begin,
+          level_rows(window.end, level)};
 }
 
 // Every array that a block reads by tiles, kept in shared memory.
@@ -91,18 +109,23 @@ template <class S>
 struct Sources {
   Rows<S> own[max_levels], other[max_levels], own_value, other_value;
 };
-template <class S>
-__device__ void find_sources(Sources<S>& sources, const AttentionForward& problem, const Array (&own)[max_levels],
-                             const Array (&other)[max_levels], const Array& own_value, const Array& other_value,
-                             std::int64_t batch, std::int64_t head, std::int64_t length) {
+// by_query: own are the queries and others the keys. query_value: grad_out; in the forward pass, where nobody reads it, any.
+template <bool by_query, class S>
+__device__ void find_sources(Sources<S>& sources, const AttentionForward& problem, const Array& query_value,
+                             std::int64_t batch, std::int64_t head, const Window& window) {
   const int level = threadIdx.x;
+  const std::int64_t of_keys = key_head(problem, head);
   if (level < problem.levels) {
-    sources.own[level] = rows_of<S>(own[level], batch, head, level_rows(length, level));
-    sources.other[level] = rows_of<S>(other[level], batch, head, level_rows(length, level));
+    const Rows<S> queries = query_rows<S>(problem.q[level], batch, head, window, level);
+    const Rows<S> keys = key_rows<S>(problem.k[level], batch, of_keys, window, level);
+    sources.own[level] = by_query ? queries : keys;
+    sources.other[level] = by_query ? keys : queries;
   }
   if (level == 0) {
-    sources.own_value = rows_of<S>(own_value, batch, head, length);
-    sources.other_value = rows_of<S>(other_value, batch, head, length);
+    const Rows<S> of_queries = query_rows<S>(query_value, batch, head, window, 0);
+    const Rows<S> values = key_rows<S>(problem.v, batch, of_keys, window, 0);
+    sources.own_value = by_query ? of_queries : values;
+    sources.other_value = by_query ? values : of_queries;
   }
   __syncthreads();
 }
@@ -114,14 +137,15 @@ __device__ __forceinline__ void copy_rows(const Rows<S>& rows, std::int64_t firs
                                           bool aligned, const Place& place) {
   const int piece = threadIdx.x % pieces;
   const int left = min(lanes<T>, width - column - lanes<T> * piece);
-  const std::int64_t last = left > 0 ? rows.count - first : 0;  // rows from here on are zeros
+  const std::int64_t begin = rows.begin - first, end = left > 0 ? rows.end - first : 0;  // zeros outside
   const S* from = rows.data + (first + threadIdx.x / pieces) * rows.stride + column + lanes<T> * piece;
   for (int row = threadIdx.x / pieces; row < count; row += threads / pieces, from += threads / pieces * rows.stride) {
     T* to = place(row, piece);
-    const bool inside = row < last;
+    const bool inside = row >= begin && row < end;
     if constexpr (std::is_same_v<S, T>) {
       if (aligned) {
-        cp_async_16(to, inside ? from : rows.data, inside ? left * static_cast<int>(sizeof(T)) : 0);
+        cp_async_16(to, inside ? from : rows.data + rows.begin * rows.stride,
+                    inside ? left * static_cast<int>(sizeof(T)) : 0);
         continue;
       }
     }
@@ -313,12 +337,6 @@ __device__ __forceinline__ void add_outer(typename Shape::T (&sums)[rows][padded
     }
 }
 
-__device__ inline std::int64_t valid_length(const AttentionForward& problem, std::int64_t batch) {
-  if (!problem.lengths) return problem.length;
-  const std::int64_t length = problem.lengths[batch];
-  return length < 0 ? 0 : length > problem.length ? problem.length : length;
-}
-
 // Over the 16 threads that share rows; every one of them gets it.
 template <class T>
 __device__ T sum_of_row(T value) {
@@ -336,22 +354,30 @@ __device__ T max_of_row(T value) {
 __device__ inline float natural_exp(float x) { return __expf(x); }
 __device__ inline double natural_exp(double x) { return exp(x); }
 
+// Tiles lie at multiples of their size, wherever the queries start.
+struct TileRange {
+  std::int64_t first, count;
+};
+__host__ __device__ inline TileRange query_tiles(const AttentionForward& problem) {
+  const std::int64_t first = problem.start / own_tokens;
+  return {first, (problem.start + problem.queries + own_tokens - 1) / own_tokens - first};
+}
+__host__ __device__ inline TileRange key_tiles(const AttentionForward& problem) {
+  return {0, (problem.length + own_tokens - 1) / own_tokens};
+}
+
 // A block works on one tile of one head of one sequence: blockIdx.x counts them all, tiles fastest, those with the most to
 // do first.
 struct Place {
   std::int64_t first, head, batch;
 };
-__device__ inline Place place_of_block(const AttentionForward& problem, bool last_first) {
-  const std::int64_t tiles = (problem.length + own_tokens - 1) / own_tokens;
-  const std::int64_t all = blockIdx.x, tile = all % tiles;
-  return {(last_first ? tiles - 1 - tile : tile) * own_tokens, all / tiles % problem.heads,
-          all / tiles / problem.heads};
+__device__ inline Place place_of_block(const AttentionForward& problem, const TileRange& tiles, bool last_first) {
+  const std::int64_t all = blockIdx.x, tile = all % tiles.count;
+  return {(tiles.first + (last_first ? tiles.count - 1 - tile : tile)) * own_tokens, all / tiles.count % problem.heads,
+          all / tiles.count / problem.heads};
 }
-inline std::int64_t tiles_of(const AttentionForward& problem) {
-  return ceil_divide<std::int64_t>(problem.length, own_tokens);
-}
-inline dim3 blocks_for(const AttentionForward& problem) {
-  return grid_of(problem.batch * problem.heads * tiles_of(problem));
+inline dim3 blocks_for(const AttentionForward& problem, const TileRange& tiles) {
+  return grid_of(problem.batch * problem.heads * tiles.count);
 }
 
 // Whether all rows can be read in pieces of 16 bytes.

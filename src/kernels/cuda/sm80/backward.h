@@ -5,8 +5,10 @@
 #pragma once
 
 #include "common/semaphore.h"
+#include "sm80/backward_copy.h"
 #include "sm80/backward_gradients.h"
 #include "sm80/backward_scores.h"
+#include "sm80/backward_wide.h"
 
 namespace hkt::kernels::cuda::sm80 {
 
@@ -15,56 +17,36 @@ template <class T, int width>
 __global__ void join_kernel(const __grid_constant__ AttentionBackward problem, const float* half_rows, int tiles) {
   const int rows = (tiles + 1) / 2, level = problem.levels - 1, column = 2 * threadIdx.x;
   const std::int64_t sequence = blockIdx.x / rows, row = blockIdx.x % rows;
-  const Place place{0, sequence % problem.heads, sequence / problem.heads, 0};
+  const std::int64_t head = sequence % problem.heads, batch = sequence / problem.heads;
   if (column >= problem.width) return;
   float x = 0, y = 0;
   for (std::int64_t tile = 2 * row; tile < min(2 * row + 2, std::int64_t(tiles)); ++tile) {
     const float* half = half_rows + (sequence * tiles + tile) * width + column;
     x += half[0], y += half[1];
   }
-  const float factor = static_cast<const float*>(problem.weights)[place.head * problem.levels + level] *
-                       static_cast<float>(problem.scale);
+  const float factor =
+      static_cast<const float*>(problem.weights)[head * problem.levels + level] * static_cast<float>(problem.scale);
   const Array& to = problem.grad_k[level];
-  *reinterpret_cast<std::uint32_t*>(rows_of<T>(to, place) + row * to.row_stride + column) =
+  *reinterpret_cast<std::uint32_t*>(head_rows<T>(to, batch, head) + row * to.row_stride + column) =
       pack<T>(x * factor, y * factor);
 }
 
 // n: keys of a tile. fixed: the number of levels, or 0 if it is known only here; then there are up to max_level_count.
 template <class T, int width, int n, int max_level_count, int fixed>
 __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_tile::side_by_side<width, n>)
-    backward_kernel(const __grid_constant__ AttentionBackward problem, const float* lse, const float* delta,
+    backward_kernel(const __grid_constant__ AttentionBackward problem, const __grid_constant__ RowData rows,
                     const __grid_constant__ Sums all_sums, int* semaphores, const HeadGroups groups) {
   using namespace backward_tile;
   using S = Share<width, n>;
-  constexpr int thread_count = threads<width, n>;
   extern __shared__ __align__(1024) unsigned char memory[];
   const Block<width, n> block(problem, fixed ? fixed : problem.levels, groups, semaphores != nullptr,
                               static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)));
-  const int levels = block.levels, length = block.length;
-  Source<T>* sources = reinterpret_cast<Source<T>*>(memory + block.layout.sources);  // of q and grad_out
-  const std::int64_t padded = (length + 127) / 128 * 128;
-  const auto copy_queries = [&](int tile, int stage) {
-    const int query = tile * queries;
-    copy_levels<T, width, thread_count, fixed>(block.q(stage), sources, query, length, levels, queries, problem.width);
-    copy_rows<T, width, thread_count>(block.grad_out(stage), 0, sources[levels], query, length, queries,
-                                      problem.value_width);
-    if (threadIdx.x < 2 * queries / 4) {
-      const int array = threadIdx.x / (queries / 4), four = threadIdx.x % (queries / 4);
-      cp_async_16(block.row_data(stage, array) + 16 * four,
-                  (array ? delta : lse) + block.sequence * padded + query + 4 * four, true);
-    }
-    cp_async_commit();
-  };
+  const Copies<T, width, n, fixed> copy{problem, rows, block,
+                                        reinterpret_cast<Source<T>*>(memory + block.layout.sources)};
   if (block.steps() > 0) {
-    find_sources(sources, problem.k, problem.v, levels, block.place);
-    __syncthreads();
-    copy_levels<T, width, thread_count, fixed>(block.k, sources, block.place.first, length, levels, n, problem.width);
-    copy_rows<T, width, thread_count>(block.v, 0, sources[levels], block.place.first, length, n, problem.value_width);
-    __syncthreads();
-    find_sources(sources, problem.q, problem.grad_out, levels, block.place);
-    __syncthreads();
-    copy_queries(block.tile(0), 0);
-    cp_async_wait<0>();
+    copy.keys_and_values();
+    copy.all_of_queries(block.tile(0), 0);
+    cp_async_wait_all();
     __syncthreads();
     write_quad_scores<T, fixed>(block, 0);
   }
@@ -72,12 +54,11 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
   const KeptRows<width, Kept<width, n, fixed>::values> values(block.v, 32 * S::key_warp());
 
   KeyGradients<width, n, max_level_count> sums(all_sums.coarse_keys +
-                                               blockIdx.x * std::int64_t(parked_floats<width, n>));
+                                               blockIdx.x * std::int64_t(parked_floats<width, n, max_level_count>));
   // In a fixed order of additions to grad_q: the semaphores of the sequence's tiles. The CTAs of all earlier keys have the same
   // tiles, come before this one in the grid, and add first. One thread peeks early at the semaphore, so that usually nobody
   // waits for it, and releases that of the last step while products are in flight.
-  int* const tile_semaphores =
-      semaphores != nullptr ? semaphores + block.sequence * ((length + queries - 1) / queries) : nullptr;
+  int* const tile_semaphores = semaphores != nullptr ? semaphores + block.tile_of_all(0) : nullptr;
   int* const is_next = reinterpret_cast<int*>(memory + block.layout.is_next);
   const int order = block.place.first / n;
   for (int step = 0; step < block.steps(); ++step) {
@@ -89,7 +70,8 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
       int peeked = 0;
       if (tile_semaphores && threadIdx.x == 0) peeked = semaphore_peek(tile_semaphores + tile);
       take_probabilities<T>(probabilities, block, keys, stage, tile * queries, [&] {
-        if (!is_last) copy_queries(block.tile(step + 1), stage ^ 1);
+        if (!is_last) copy.all_of_queries(block.tile(step + 1), stage ^ 1);
+        cp_async_commit();
         if (tile_semaphores && threadIdx.x == 0) {
           fence_acq_rel();
           if (step > 0) semaphore_release(tile_semaphores + block.tile(step - 1));
@@ -101,6 +83,7 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
     cp_async_wait<0>();
     __syncthreads();
     if (!is_last) write_quad_scores<T, fixed>(block, stage ^ 1);
+    add_value_gradients<T>(sums, block, stage);
     add_key_gradients<T>(sums, block, stage, step == 0);
     add_query_gradients<T, fixed>(block, tile * queries, all_sums, [&] {
       if (!tile_semaphores || *is_next) return;
@@ -116,17 +99,7 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
     }
   }
 
-  const float factor = block.weights[0] * static_cast<float>(problem.scale);
-  write_fine<T>(problem.grad_v, block, sums.values, 1, problem.value_width);
-  write_fine<T>(problem.grad_k[0], block, sums.keys, factor, problem.width);
-  float (*scratch)[width] = reinterpret_cast<float (*)[width]>(memory);  // over k and v
-  if (levels > 1)
-    write_coarse<T>(problem, block, 1, sums.pairs, 16 * S::key_warp(), S::query_warp(), 1, scratch, all_sums.half_rows);
-#pragma unroll
-  for (int level = 2; level < max_level_count; ++level)
-    if (level < levels)
-      write_coarse<T>(problem, block, level, sums.quads[level - 2], 16 * (S::warp() % S::quad_tiles),
-                      S::warp() / S::quad_tiles, 1 << (level - 2), scratch, all_sums.half_rows);
+  write_key_gradients<T>(problem, block, sums, memory, all_sums.half_rows);
 }
 
 // grad_q from its sums, and its part of the weights' gradient: 64 rows of one level a block. The first blocks have the last
@@ -137,24 +110,27 @@ __global__ void __launch_bounds__(256)
                   float* partials, int parts, int all_parts) {
   __shared__ float dots[8];
   constexpr int chunks = width / 8, queries = backward_tile::queries;
-  const int length = static_cast<int>(problem.length);
   const int block = gridDim.x - 1 - blockIdx.x;
   const std::int64_t sequence = block / all_parts;
   int level = 0, part = block % all_parts;
-  for (; part >= (level_rows(length, level) + 63) / 64; ++level) part -= (level_rows(length, level) + 63) / 64;
-  const int rows = level_rows(length, level);
+  for (; part >= (finished_rows(problem, level) + 63) / 64; ++level) part -= (finished_rows(problem, level) + 63) / 64;
+  const std::int64_t head = sequence % problem.heads, batch = sequence / problem.heads;
+  const QueryTiles tiles = query_tiles(problem);
+  const Window window = window_of(problem, batch);
+  // Row 0 of the level's gradient among the rows of the tiles, and the end of its rows, and of those that are not padding.
+  const int origin = (window.first >> level) - (tiles.first * queries >> level);
+  const int rows = finished_rows(problem, level), valid = origin + query_row_count(problem, window, level);
   const bool in_fragments = level <= last_fragment_level;
-  const int of_sums = level < 7 ? 1 : 2;  // rows of them in one of the level
-  const int sum_row_count = level_rows(length, level < 7 ? level : 6);
-  const std::int64_t tile_rows = (length + queries - 1) / queries * (queries >> level);
-  const Place place{0, sequence % problem.heads, sequence / problem.heads, 0};
+  const int of_sums = level < 7 ? 1 : 2;               // rows of them in one of the level
+  const int before = level < 7 ? 0 : tiles.first % 2;  // rows of them missing in the first one
+  const std::int64_t sum_row_count = sum_rows(problem, level);
   const float* const sums = all_sums.queries[level];
   const Array& from = problem.q[level];
   const Array& to = problem.grad_q[level];
-  const T* q = rows_of<const T>(from, place);
-  T* result = rows_of<T>(to, place);
+  const T* q = head_rows<const T>(from, batch, head);
+  T* result = head_rows<T>(to, batch, head);
   const float scale = static_cast<float>(problem.scale);
-  const float factor = static_cast<const float*>(problem.weights)[place.head * problem.levels + level] * scale;
+  const float factor = static_cast<const float*>(problem.weights)[head * problem.levels + level] * scale;
   float dot = 0;
   for (int i = threadIdx.x; i < 32 * chunks; i += 256) {
     const int chunk = i % chunks, r = i / chunks % 8;
@@ -162,18 +138,21 @@ __global__ void __launch_bounds__(256)
     if (first >= rows || 8 * chunk >= problem.width) continue;
     float u[2][8];
     if (in_fragments)
-      read_rows(u, sums + ((sequence * tile_rows + block_row) / 16 * chunks + chunk) * fragment_floats, r);
+      read_rows(u, sums + ((sequence * sum_row_count + block_row) / 16 * chunks + chunk) * fragment_floats, r);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const std::int64_t row = first + 8 * half;
       if (row >= rows) break;
+      if (row < origin) continue;
       if (!in_fragments) {
-        const float* natural = sums + (sequence * sum_row_count + of_sums * row) * width + 8 * chunk;
-        const bool two = of_sums == 2 && 2 * row + 1 < sum_row_count;
+        const std::int64_t sum_row = of_sums * row - before;
+        const float* natural = sums + (sequence * sum_row_count + sum_row) * width + 8 * chunk;
+        const bool one = sum_row >= 0, two = of_sums == 2 && sum_row + 1 < sum_row_count;
 #pragma unroll
-        for (int j = 0; j < 8; ++j) u[half][j] = natural[j] + (two ? natural[width + j] : 0);
+        for (int j = 0; j < 8; ++j) u[half][j] = (one ? natural[j] : 0) + (two ? natural[width + j] : 0);
       }
-      const uint4 eight = *reinterpret_cast<const uint4*>(q + row * from.row_stride + 8 * chunk);
+      uint4 eight = {};
+      if (row < valid) eight = *reinterpret_cast<const uint4*>(q + (row - origin) * from.row_stride + 8 * chunk);
       const std::uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
       std::uint32_t packed[4];
 #pragma unroll
@@ -182,8 +161,8 @@ __global__ void __launch_bounds__(256)
         dot += u[half][2 * j] * x.x + u[half][2 * j + 1] * x.y;
         packed[j] = pack<T>(u[half][2 * j] * factor, u[half][2 * j + 1] * factor);
       }
-      *reinterpret_cast<uint4*>(result + row * to.row_stride + 8 * chunk) = {packed[0], packed[1], packed[2],
-                                                                             packed[3]};
+      *reinterpret_cast<uint4*>(result + (row - origin) * to.row_stride + 8 * chunk) = {packed[0], packed[1], packed[2],
+                                                                                        packed[3]};
     }
   }
   for (int offset = 16; offset > 0; offset /= 2) dot += __shfl_xor_sync(~0u, dot, offset);
@@ -193,6 +172,14 @@ __global__ void __launch_bounds__(256)
   float total = 0;
   for (const float value : dots) total += value;
   partials[(sequence * parts + part) * problem.levels + level] = total * scale;
+}
+
+template <class T, int width, int n, int max_level_count, int fixed>
+auto kernel_for() {
+  if constexpr (width > 128)
+    return backward_wide_kernel<T, width, n, max_level_count, fixed>;
+  else
+    return backward_kernel<T, width, n, max_level_count, fixed>;
 }
 
 // The kernel for a tile of n keys.
@@ -206,10 +193,11 @@ void start_tiles(const AttentionBackward& problem, const Device& device, const W
   const std::int64_t places = device.sm_count * side_by_side<width, n>;
   const HeadGroups groups = device.deterministic ? ordered_head_groups(problem, problem.causal ? 8 : 12, places)
                                                  : head_groups(problem, key_tiles, places);
-  const auto kernel = max_level_count == 3 && problem.levels == 3 ? backward_kernel<T, width, n, 3, 3>
-                                                                  : backward_kernel<T, width, n, max_level_count, 0>;
-  launch(kernel, blocks, threads<width, n>, layout_of<width, n>(problem.levels).end, device.stream, problem,
-         base + w.lse, base + w.delta, sums, semaphores, groups);
+  const auto kernel = max_level_count == 3 && problem.levels == 3 ? kernel_for<T, width, n, 3, 3>()
+                                                                  : kernel_for<T, width, n, max_level_count, 0>();
+  const RowData rows{base + w.lse, base + w.delta, first_tile_row(problem), padded_queries(problem)};
+  launch(kernel, blocks, threads<width, n>, layout_of<width, n>(problem.levels).end, device.stream, problem, rows, sums,
+         semaphores, groups);
   if (n >> (problem.levels - 1) == 0)
     launch(join_kernel<T, width>, grid_of(problem.batch * problem.heads * ((key_tiles + 1) / 2)), width / 2, 0,
            device.stream, problem, base + w.half_rows, static_cast<int>(key_tiles));
@@ -229,11 +217,10 @@ void start_backward(const AttentionBackward& problem, const Device& device, void
   check(cudaMemsetAsync(base + w.sums[0], 0, (w.end - w.sums[0]) * sizeof(float), stream), "clearing the workspace");
   if (keys_for<width>(problem.levels, device.shared_bytes) == 64)
     start_tiles<T, width, 64, max_level_count>(problem, device, w, base, sums);
-  else if constexpr (!parks_coarse_keys<width, 128> || max_level_count == 3)
+  else if constexpr (width < 128 || (width == 128 && max_level_count == 3))
     start_tiles<T, width, 128, max_level_count>(problem, device, w, base, sums);
   std::int64_t all_parts = 0;
-  for (int level = 0; level < problem.levels; ++level)
-    all_parts += ceil_divide<std::int64_t>(level_rows(problem.length, level), 64);
+  for (int level = 0; level < problem.levels; ++level) all_parts += ceil_divide(finished_rows(problem, level), 64);
   launch(finish_kernel<T, width>, grid_of(problem.batch * problem.heads * all_parts), 256, 0, device.stream, problem,
          sums, base + w.partials, static_cast<int>(w.parts), static_cast<int>(all_parts));
   sum_weight_gradient(problem, device, base + w.partials, static_cast<int>(w.parts));

@@ -12,12 +12,18 @@
 
 namespace hkt::kernels::cuda::sm80 {
 
-// Float32 sums: of grad_q of each level, [batch, heads, rows, padded width]; of grad_k of the coarse levels, where they are
+// Float32 sums: of grad_q of each level, [batch, heads, rows (sum_rows), padded width]; of grad_k of the coarse levels, where they are
 // not kept in registers, [block, warp, block of columns]; halves of the rows of grad_k of a level whose rows are twice
 // as long as a tile of keys, [batch, heads, tile, padded width].
 struct Sums {
   float* queries[max_levels];
   float *coarse_keys, *half_rows;
+};
+
+// lse and delta of the queries, as backward_preprocess makes them: `count` rows of each head, from position `first` on.
+struct RowData {
+  const float *lse, *delta;
+  std::int64_t first, count;
 };
 
 // How the warps of a block with n keys share its products.
@@ -31,8 +37,9 @@ struct Share {
   // grad_k beyond level 1: tiles of 16 × 4 keys.
   static constexpr int quad_tiles = n / 64, quad_blocks = width / (warps / quad_tiles) / 8;
   // grad_q of level 0, of level 1 (two tiles of 16 × 2 queries), beyond (one of 16 × 4; narrow heads leave warps idle).
+  // Wide heads have no registers for level 0 at once and take two passes.
   static constexpr int query_columns = 2 * width / warps < 16 ? 16 : 2 * width / warps,
-                       query_blocks = query_columns / 8;
+                       query_passes = width > 128 ? 2 : 1, query_blocks = query_columns / 8 / query_passes;
   static constexpr int along = width / query_columns, query_tiles = queries / (warps / along) / 16;
   static constexpr int pair_parts = warps / 2, pair_blocks = width / 8 / pair_parts;
   static constexpr int query_quad_blocks = width / 8 / warps < 1 ? 1 : width / 8 / warps;
@@ -101,13 +108,14 @@ template <int width, int n, int max_level_count>
 struct KeyGradients {
   using S = Share<width, n>;
   float values[2][S::column_blocks][4] = {}, keys[2][S::column_blocks][4] = {};
-  CoarseSum<S::column_blocks, backward_tile::parks_coarse_keys<width, n>> pairs;
-  CoarseSum<S::quad_blocks, backward_tile::parks_coarse_keys<width, n>> quads[max_level_count - 2];
+  CoarseSum<S::column_blocks, backward_tile::parks_coarse_keys<width, n, max_level_count>> pairs;
+  CoarseSum<S::quad_blocks, backward_tile::parks_coarse_keys<width, n, max_level_count>> quads[max_level_count - 2];
 
   // `parked`: of this block.
   __device__ __forceinline__ KeyGradients(float* parked) {
     pairs.begin(parked, S::warp());
-    quads[0].begin(parked + n / 2 * width, S::warp());
+#pragma unroll
+    for (int i = 0; i < max_level_count - 2; ++i) quads[i].begin(parked + (n / 2 + i * (n / 4)) * width, S::warp());
   }
 };
 
@@ -115,7 +123,7 @@ struct KeyGradients {
 // registers: as many as are free. fixed: the number of levels if it is known.
 template <int width, int n, int fixed>
 struct Kept {
-  static constexpr bool any = fixed == 3 && !backward_tile::parks_coarse_keys<width, n>;
+  static constexpr bool any = fixed == 3 && width <= 128 && !backward_tile::parks_coarse_keys<width, n, 3>;
   static constexpr int keys = !any ? 0 : width == 128 ? 7 : width / 16;
   static constexpr int values = !any || width == 128 ? 0 : width == 64 ? 3 : 2;
 };
@@ -125,9 +133,11 @@ template <int width, int n>
 struct Block {
   static constexpr int queries = backward_tile::queries;
   Place place;
+  Window window;
   std::int64_t sequence;
   int length, levels;        // of the problem
-  int first_tile, end_tile;  // of queries; none if the keys are padding
+  QueryTiles query_tiles;    // of the head
+  int first_tile, end_tile;  // of queries that see the keys; none if these are padding
   bool causal;
   bool descends;  // goes through the tiles from the last one on, which all blocks of the head have
   const float* weights;
@@ -144,6 +154,7 @@ struct Block {
                    std::uint32_t memory)
       : length(static_cast<int>(problem.length)),
         levels(level_count),
+        query_tiles(sm80::query_tiles(problem)),
         causal(problem.causal),
         descends(ordered && problem.causal),
         unit(static_cast<float>(problem.scale) * log2_e),
@@ -162,15 +173,21 @@ struct Block {
     const unsigned rest = blockIdx.x - group * group_blocks;
     sequence = first_head + rest % heads;
     const std::int64_t batch = sequence / problem.heads;
-    place = {static_cast<int>(rest / heads) * n, sequence % problem.heads, batch, valid_length(problem, batch)};
-    first_tile = causal ? place.first / queries : 0;
-    end_tile = place.first < place.length ? (place.length + queries - 1) / queries : first_tile;
+    window = window_of(problem, batch);
+    place = place_of(problem, static_cast<int>(rest / heads) * n, batch, sequence % problem.heads, window.length);
+    first_tile = (causal ? max(window.first, place.first) : window.first) / queries;
+    const int end = (min(window.end, window.length) + queries - 1) / queries;
+    end_tile = place.first < place.length ? max(first_tile, end) : first_tile;
     weights = static_cast<const float*>(problem.weights) + place.head * levels;
     fine_weight = weights[0] * unit;
     pair_weight = levels > 1 ? weights[1] * unit : 0;
   }
   __device__ __forceinline__ int steps() const { return end_tile - first_tile; }
   __device__ __forceinline__ int tile(int step) const { return descends ? end_tile - 1 - step : first_tile + step; }
+  // The number of a tile among those of all heads.
+  __device__ __forceinline__ std::int64_t tile_of_all(int tile) const {
+    return sequence * query_tiles.count + tile - query_tiles.first;
+  }
   // Of a stage: queries, grad_out, lse and delta.
   __device__ __forceinline__ Swizzled<width> q(int stage) const {
     return {base + layout.stages + stage * layout.stage_bytes};

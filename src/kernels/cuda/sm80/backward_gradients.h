@@ -7,7 +7,15 @@
 
 namespace hkt::kernels::cuda::sm80 {
 
-// Adds a step's part of grad_v and grad_k; is_first: of the first step.
+// Adds a step's part of grad_v,
+template <class T, int width, int n, int max_level_count>
+__device__ __forceinline__ void add_value_gradients(KeyGradients<width, n, max_level_count>& sums,
+                                                    const Block<width, n>& block, int stage) {
+  using S = Share<width, n>;
+  add_outer<T, backward_tile::queries / 16, false>(sums.values, straight(block.p, 32 * S::key_warp()),
+                                                   inner<S::column_blocks>(block.grad_out(stage), S::query_warp()));
+}
+// and of grad_k; is_first: of the first step.
 template <class T, int width, int n, int max_level_count>
 __device__ __forceinline__ void add_key_gradients(KeyGradients<width, n, max_level_count>& sums,
                                                   const Block<width, n>& block, int stage, bool is_first) {
@@ -16,7 +24,6 @@ __device__ __forceinline__ void add_key_gradients(KeyGradients<width, n, max_lev
   constexpr int blocks = S::column_blocks;
   const Swizzled<width> q = block.q(stage);
   const int first = 32 * S::key_warp(), part = S::query_warp();
-  add_outer<T, queries / 16, false>(sums.values, straight(block.p, first), inner<blocks>(block.grad_out(stage), part));
   add_outer<T, queries / 16, false>(sums.keys, straight(block.ds, first), inner<blocks>(q, part));
   if (block.levels > 1)
     sums.pairs.add(is_first, [&](auto& to, auto fresh) {
@@ -37,8 +44,7 @@ __device__ __forceinline__ void add_key_gradients(KeyGradients<width, n, max_lev
 template <int width, int n>
 __device__ __forceinline__ float* fragments_of(const Block<width, n>& block, const Sums& sums, int level, int query) {
   constexpr int queries = backward_tile::queries;
-  const std::int64_t tile = block.sequence * ((block.length + queries - 1) / queries) + query / queries;
-  return sums.queries[level] + tile * ((queries >> level) * width);
+  return sums.queries[level] + block.tile_of_all(query / queries) * ((queries >> level) * width);
 }
 // Adds fragments to such a tile, from block `first` of 16 rows and column block `column` on.
 template <int width, int rows, int blocks>
@@ -84,7 +90,8 @@ __device__ __forceinline__ void add_quad_gradients(const Block<width, n>& block,
     return;
   }
   const int stored = min(level, 6), group = 1 << (stored - 2);  // quads in one row of the sums
-  const int first = query >> stored, rows = level_rows(block.length, stored);
+  const int origin = block.query_tiles.first * backward_tile::queries;
+  const int first = (query - origin) >> stored, rows = level_rows(block.window.end - origin, stored);
   sum_neighbours(sums, group);
   float* to = to_sums.queries[level] + (block.sequence * rows + first) * width + 8 * column + 2 * (threadIdx.x % 4);
 #pragma unroll
@@ -102,11 +109,12 @@ template <class T, int fixed, int width, int n, class Wait>
 __device__ __forceinline__ void add_query_gradients(const Block<width, n>& block, int query, const Sums& to,
                                                     const Wait& wait) {
   using S = Share<width, n>;
-  {
+#pragma unroll
+  for (int pass = 0; pass < S::query_passes; ++pass) {
     float sums[S::query_tiles][S::query_blocks][4];
-    const int part = S::warp() % S::along, first = S::query_tiles * (S::warp() / S::along);
+    const int part = S::query_passes * (S::warp() % S::along) + pass, first = S::query_tiles * (S::warp() / S::along);
     add_outer<T, n / 16, true>(sums, transposed(block.ds, 16 * first), inner<S::query_blocks>(block.k, part));
-    wait();
+    if (pass == 0) wait();
     add_fragments<width>(fragments_of(block, to, 0, query), first, part * S::query_blocks, sums);
   }
   if (block.levels > 1) {
@@ -180,6 +188,25 @@ __device__ __forceinline__ void write_coarse(const AttentionBackward& problem, c
     *reinterpret_cast<std::uint32_t*>(result + static_cast<std::int64_t>(first + row) * to.row_stride + column) =
         pack<T>(sum.x * factor, sum.y * factor);
   }
+}
+
+// Writes all gradients of the keys and values. `memory`: of the block, of which that of k and v is used.
+template <class T, int width, int n, int max_level_count>
+__device__ __forceinline__ void write_key_gradients(const AttentionBackward& problem, const Block<width, n>& block,
+                                                    const KeyGradients<width, n, max_level_count>& sums,
+                                                    unsigned char* memory, float* half_rows) {
+  using S = Share<width, n>;
+  const float factor = block.weights[0] * static_cast<float>(problem.scale);
+  write_fine<T>(problem.grad_v, block, sums.values, 1, problem.value_width);
+  write_fine<T>(problem.grad_k[0], block, sums.keys, factor, problem.width);
+  float (*scratch)[width] = reinterpret_cast<float (*)[width]>(memory);
+  if (block.levels > 1)
+    write_coarse<T>(problem, block, 1, sums.pairs, 16 * S::key_warp(), S::query_warp(), 1, scratch, half_rows);
+#pragma unroll
+  for (int level = 2; level < max_level_count; ++level)
+    if (level < block.levels)
+      write_coarse<T>(problem, block, level, sums.quads[level - 2], 16 * (S::warp() % S::quad_tiles),
+                      S::warp() / S::quad_tiles, 1 << (level - 2), scratch, half_rows);
 }
 
 }  // namespace hkt::kernels::cuda::sm80

@@ -23,9 +23,12 @@ struct Swizzled {
   static constexpr int chunks = width / 8, pitch = width * 2;
   std::uint32_t base;  // a multiple of the pitch
 
+  // Of numbers without common bits: key(a + b) = key(a) ^ key(b).
+  __device__ static constexpr int key(int row) {
+    return width == 16 ? (row >> 2) & 1 : width == 32 ? (row >> 1) & 3 : ((row >> 1) ^ (row << 2)) & 7;
+  }
   __device__ __forceinline__ std::uint32_t at(int row, int chunk) const {
-    const int key = width == 16 ? (row >> 2) & 1 : width == 32 ? (row >> 1) & 3 : ((row >> 1) ^ (row << 2)) & 7;
-    return base + (row * pitch + ((chunk ^ key) << 4));
+    return base + (row * pitch + ((chunk ^ key(row)) << 4));
   }
   // Another array, which begins where this one's row lies; its rows are swapped by their own numbers.
   __device__ __forceinline__ Swizzled from_row(int row) const { return {base + row * pitch}; }
@@ -43,15 +46,40 @@ struct Lane {
   }
 };
 
-// Where a block works: tile `first` of a head of a sequence.
+// The queries of a sequence, by position, and how many positions it has: queries from there on are padding.
+struct Window {
+  int first, end;
+  int length;
+};
+__device__ inline Window window_of(const AttentionForward& problem, std::int64_t batch) {
+  const std::int64_t length = problem.lengths ? min(problem.length, problem.lengths[batch]) : problem.length;
+  return {static_cast<int>(problem.start), static_cast<int>(problem.start + problem.queries),
+          static_cast<int>(max(std::int64_t(0), length))};
+}
+// Against caches it begins before position 0 where there are more queries than positions.
+__device__ inline Window window_of(const AttentionExtend& problem, std::int64_t batch) {
+  const int loaded = static_cast<int>(max(std::int64_t(0), min(problem.length, problem.ends[batch])));
+  const int end = __shfl_sync(~0u, loaded, 0);  // so that the compiler knows it to be the same in all lanes
+  return {end - static_cast<int>(problem.queries), end, end};
+}
+// Rows of a level of its queries that are not padding.
+__device__ inline int query_row_count(const AttentionForward&, const Window& window, int level) {
+  return max(0, level_rows(min(window.end, window.length), level) - (window.first >> level));
+}
+__device__ inline int query_row_count(const AttentionExtend& problem, const Window& window, int level) {
+  return min(static_cast<int>(problem.query_rows[level]), level_rows(window.end, level) - (window.first >> level));
+}
+
+// Where a block works: the tile of queries or keys from position `first` on, of a head of a sequence.
 struct Place {
   int first;
-  std::int64_t head, batch;
-  int length;  // valid tokens of the sequence
+  std::int64_t head, key_head, batch;
+  int length;  // valid positions of the sequence
 };
-__device__ inline int valid_length(const AttentionForward& problem, std::int64_t batch) {
-  const std::int64_t length = problem.lengths ? min(problem.length, problem.lengths[batch]) : problem.length;
-  return static_cast<int>(max(std::int64_t(0), length));
+__device__ inline Place place_of(const AttentionForward& problem, int first, std::int64_t batch, std::int64_t head,
+                                 int length) {
+  const unsigned group = static_cast<unsigned>(problem.heads) / static_cast<unsigned>(problem.key_heads);
+  return {first, head, static_cast<unsigned>(head) / group, batch, length};
 }
 
 template <class T>
@@ -59,20 +87,23 @@ __device__ T* rows_of(const Array& array, const Place& place) {
   return head_rows<T>(array, place.batch, place.head);
 }
 
-// The rows of a head that are copied over and over, kept in shared memory.
+// The rows of a head that are copied over and over, kept in shared memory. From `count` on they are padding.
 template <class T>
 struct alignas(16) Source {
   const T* rows;
-  int stride;
+  int stride, count;
 };
 static_assert(sizeof(Source<bfloat16>) * (max_levels + 1) == source_bytes);
-// All levels of an array of queries or keys, and another array after them.
-template <class T>
+// All levels of an array of queries or keys, and another array after them, which has as many rows as level 0. count(level):
+// the rows of a level.
+template <class T, class Count>
 __device__ void find_sources(Source<T>* sources, const Array (&levels)[max_levels], const Array& last, int level_count,
-                             const Place& place) {
+                             std::int64_t batch, std::int64_t head, const Count& count) {
   const int i = threadIdx.x;
-  if (i < level_count) sources[i] = {rows_of<const T>(levels[i], place), static_cast<int>(levels[i].row_stride)};
-  if (i == level_count) sources[i] = {rows_of<const T>(last, place), static_cast<int>(last.row_stride)};
+  if (i > level_count) return;
+  const Array& array = i < level_count ? levels[i] : last;
+  sources[i] = {head_rows<const T>(array, batch, head), static_cast<int>(array.row_stride),
+                count(i < level_count ? i : 0)};
 }
 
 // Calls body(level) for levels from `first` on. `fixed`: their number if it is known when compiling, else 0; then the calls
@@ -93,37 +124,40 @@ __device__ __forceinline__ void for_levels(int first, int levels, const Body& bo
 template <int padded_width, int threads>
 inline constexpr int max_copies = 128 * (padded_width / 8) / threads;
 
-// Starts copying `count` rows from `first` on; zeros beyond `rows` and beyond `width`.
-template <class T, int padded_width, int threads>
+// Starts copying `count` rows from `first` on; zeros from the source's count on and beyond `width`. Where rows may lie before
+// row 0, they are zeros too; this is for the first tile of a window, and slower.
+template <class T, int padded_width, int threads, bool may_be_before = false>
 __device__ __forceinline__ void copy_rows(Swizzled<padded_width> to, int to_row, const Source<T>& source, int first,
-                                          int rows, int count, int width) {
+                                          int count, int width) {
   constexpr int chunks = padded_width / 8, at_once = threads / chunks;
-  static_assert(at_once % 8 == 0);
+  constexpr int most = max_copies<padded_width, threads>, unrolled = may_be_before ? 1 : most;
+  using Rows = Swizzled<padded_width>;
   const int begin = threadIdx.x / chunks, chunk = threadIdx.x % chunks;
-  const int inside = 8 * chunk < width ? rows - first : 0;
-  const unsigned pitch = 2 * static_cast<unsigned>(source.stride);  // at most 2^31: products of 32 bits suffice
-  const char* from =
-      reinterpret_cast<const char*>(source.rows + 8 * chunk) + std::uint64_t(unsigned(first + begin)) * pitch;
-  const std::uint64_t step = std::uint64_t(pitch) * at_once;
+  const int inside = (source.count - first) & -(8 * chunk < width);  // of a conditional, the compiler makes a branch
+  const int pitch = 2 * source.stride;                               // products of 32 bits suffice
+  const char* from = reinterpret_cast<const char*>(source.rows + 8 * chunk) + std::int64_t(first + begin) * pitch;
+  const std::int64_t step = std::int64_t(pitch) * at_once;
   std::uint32_t target = to.at(to_row + begin, chunk);
-#pragma unroll
-  for (int i = 0; i < max_copies<padded_width, threads>; ++i) {
+#pragma unroll unrolled
+  for (int i = 0; i < most; ++i) {
     const int row = begin + i * at_once;
     if (i * at_once >= count) break;
-    if (count % at_once == 0 || row < count) cp_async_16(target, from, row < inside);
-    if constexpr (at_once % 16 != 0 && padded_width > 32) target ^= 64;  // half of the way to the same key
-    target += at_once * Swizzled<padded_width>::pitch;
+    if (count % at_once == 0 || row < count)
+      cp_async_16(target, from, row < inside && (!may_be_before || row >= -first));
+    target ^= (Rows::key(i * at_once) ^ Rows::key((i + 1) * at_once)) << 4;  // to_row is a multiple of more rows
+    target += at_once * Rows::pitch;
     from += step;
   }
 }
 
-// The same for all levels of a tile of `tokens` tokens.
-template <class T, int padded_width, int threads, int fixed>
-__device__ __forceinline__ void copy_levels(Swizzled<padded_width> to, const Source<T>* sources, int first, int length,
+// The same for all levels of a tile of `tokens` tokens from position `first` on; row 0 of the sources has position `origin`.
+template <class T, int padded_width, int threads, int fixed, bool may_be_before = false>
+__device__ __forceinline__ void copy_levels(Swizzled<padded_width> to, const Source<T>* sources, int first, int origin,
                                             int levels, int tokens, int width) {
-  for_levels<fixed>(0, levels, [&](int level) {
-    copy_rows<T, padded_width, threads>(to, level_base(tokens, level), sources[level], first >> level,
-                                        level_rows(length, level), max(tokens >> level, 1), width);
+  for_levels<may_be_before ? 0 : fixed>(0, levels, [&](int level) {
+    copy_rows<T, padded_width, threads, may_be_before>(to, level_base(tokens, level), sources[level],
+                                                       (first >> level) - (origin >> level), max(tokens >> level, 1),
+                                                       width);
   });
 }
 
@@ -137,20 +171,21 @@ __device__ __forceinline__ int right_chunk() { return threadIdx.x / 8 % 2; }
 __device__ __forceinline__ int permuted(int place) { return 4 * (place % 2) + place / 2; }
 
 // sums = left · rightᵀ; the lanes: of 16 rows of the left operand, and of the right operand's first two blocks, each two
-// further blocks having its own.
+// further blocks having its own. Of a single block, a lane asks for one of four chunks (lane / 8), for two steps at once.
 template <class T, int width, int blocks>
 __device__ __forceinline__ void small_scores(float (&sums)[blocks][4], Lane<width> left,
-                                             const Lane<width> (&right)[blocks / 2]) {
+                                             const Lane<width> (&right)[(blocks + 1) / 2]) {
+  std::uint32_t b[4];
 #pragma unroll
   for (int k = 0; k < width / 16; ++k) {
     std::uint32_t a[4];
     ldmatrix_x4(a, left.at(0, 2 * k));
 #pragma unroll
     for (int n = 0; n < blocks; n += 2) {
-      std::uint32_t b[4];
-      ldmatrix_x4(b, right[n / 2].at(0, 2 * k));
-      mma<T>(sums[n], a, b[0], b[1], k == 0);
-      mma<T>(sums[n + 1], a, b[2], b[3], k == 0);
+      if (blocks > 1 || k % 2 == 0) ldmatrix_x4(b, right[n / 2].at(0, 2 * k));
+      const int first = blocks > 1 ? 0 : k % 2 * 2;
+      mma<T>(sums[n], a, b[first], b[first + 1], k == 0);
+      if constexpr (blocks > 1) mma<T>(sums[n + 1], a, b[2], b[3], k == 0);
     }
   }
 }
@@ -211,6 +246,12 @@ struct KeptRows {
     for (int i = 0; i < 4; ++i) a[i] = fragments[k][parity][i];
   }
 };
+
+// A barrier for some warps of the block; `barrier`: 1 to 15, 0 is that of __syncthreads.
+template <int threads>
+__device__ __forceinline__ void sync_warps(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(threads) : "memory");
+}
 
 // The coarse score of fine block n, for the fragment's row half (0: row r, 1: row r + 8).
 template <int blocks>

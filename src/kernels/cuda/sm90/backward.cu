@@ -29,7 +29,7 @@ Tiling tiling(const AttentionBackward& problem) {
   t.columns = problem.width <= 32 ? 32 : 64;
   t.panels = problem.width <= 64 ? 1 : 2;
   t.sequences = problem.batch * problem.heads;
-  t.query_tiles = padded_length(problem.length) / backward_queries;
+  t.query_tiles = padded_queries(problem) / backward_queries;
   t.key_tiles = padded_length(problem.length) / backward_keys;
   t.coarse = problem.levels > 1;
   t.deep = problem.levels > 3;
@@ -58,8 +58,8 @@ WorkspaceLayout workspace_layout(const AttentionBackward& problem, const Device&
     return start;
   };
   WorkspaceLayout layout;
-  layout.lse = place(t.sequences * padded_length(problem.length));
-  layout.delta = place(t.sequences * padded_length(problem.length));
+  layout.lse = place(t.sequences * padded_queries(problem));
+  layout.delta = place(t.sequences * padded_queries(problem));
   layout.partials = place(t.sequences * t.query_tiles * t.panels * problem.levels);
   layout.coarse_gradients =
       place(has_second_pass(t) ? slot_count(t, device) * t.query_tiles * (coarse_gradients_bytes / 4) : 0);
@@ -69,43 +69,51 @@ WorkspaceLayout workspace_layout(const AttentionBackward& problem, const Device&
   layout.semaphores = place(device.deterministic ? t.sequences * t.query_tiles * semaphores_per_query_tile : 0);
   layout.slots_taken = place(slot_count(t, device));
   layout.deep_semaphores =
-      place(t.deep && device.deterministic ? t.sequences * t.key_tiles * deep_semaphores_per_key_tile : 0);
+      place(t.deep && device.deterministic ? t.sequences * (t.query_tiles / 2) * deep_semaphores_per_unit : 0);
   layout.end = end;
   return layout;
 }
 
-// The rows of an array whose number has the remainder. If there is none, others are as good: whatever is loaded for
-// rows after the array's end is multiplied by probabilities of 0.
-CUtensorMap remainder_map(const AttentionBackward& problem, const Array& array, std::int64_t rows, int box_rows,
-                          int step, int remainder) {
-  Array part = array;
-  std::int64_t part_rows = 1;
-  if (remainder < rows) {
-    part.data = static_cast<char*>(array.data) + 2 * remainder * array.row_stride;
-    part_rows = ceil_divide<std::int64_t>(rows - remainder, step);
-  }
-  return tensor_map(problem.element, part, problem.width, part_rows, problem.heads, problem.batch,
-                    tiling(problem).columns, box_rows, step);
+// Those rows of an array, in boxes of so many.
+CUtensorMap part_map(const AttentionBackward& problem, Array array, const RemainderRows& part, std::int64_t heads,
+                     int box_rows, int step) {
+  array.data = static_cast<std::uint16_t*>(array.data) + part.row * array.row_stride;
+  return tensor_map(problem.element, array, problem.width, part.count, heads, problem.batch, tiling(problem).columns,
+                    box_rows, step);
 }
 
-template <int count>
-void remainder_maps(const AttentionBackward& problem, CUtensorMap (&maps)[count], const Array& array, std::int64_t rows,
-                    int box_rows) {
-  for (int i = 0; i < count; ++i) maps[i] = remainder_map(problem, array, rows, box_rows, count, i);
+// Keys of a level whose position has the remainder. If there are none, others are as good: whatever is loaded for positions
+// after the last one is multiplied by probabilities of 0.
+CUtensorMap key_map(const AttentionBackward& problem, const Array& array, int level, int box_rows, int step,
+                    int remainder) {
+  const RemainderRows part = remainder_rows(0, level_rows(problem.length, level), step, remainder);
+  return part_map(problem, array, part, problem.key_heads, box_rows, step);
+}
+
+// Queries of a level, or gradients of the output, and the map's shift: numbers are counted from the first tile of queries.
+CUtensorMap query_map(const AttentionBackward& problem, const Array& array, int level, int step, int remainder,
+                      int& shift) {
+  const std::int64_t first = (problem.start >> level) - (first_tile_row(problem) >> level);
+  const RemainderRows part = remainder_rows(first, query_rows(problem.start, problem.queries, level), step, remainder);
+  shift = part.shift;
+  return part_map(problem, array, part, problem.heads, 16, step);
 }
 
 void make_maps(const AttentionBackward& problem, BackwardParameters& p) {
-  const std::int64_t rows = problem.length, rows1 = level_rows(rows, 1);
-  remainder_maps(problem, p.q0, problem.q[0], rows, 16);
-  remainder_maps(problem, p.grad_out, problem.grad_out, rows, 16);
-  remainder_maps(problem, p.k0, problem.k[0], rows, 8);
-  remainder_maps(problem, p.v, problem.v, rows, 8);
+  for (int x = 0; x < 4; ++x) {
+    p.q0[x] = query_map(problem, problem.q[0], 0, 4, x, p.shift0[x]);
+    p.grad_out[x] = query_map(problem, problem.grad_out, 0, 4, x, p.shift0[x]);
+    p.k0[x] = key_map(problem, problem.k[0], 0, 8, 4, x);
+    p.v[x] = key_map(problem, problem.v, 0, 8, 4, x);
+  }
   if (problem.levels == 1) return;
-  remainder_maps(problem, p.q1, problem.q[1], rows1, 16);
-  remainder_maps(problem, p.k1, problem.k[1], rows1, 8);
+  for (int x = 0; x < 2; ++x) {
+    p.q1[x] = query_map(problem, problem.q[1], 1, 2, x, p.shift1[x]);
+    p.k1[x] = key_map(problem, problem.k[1], 1, 8, 2, x);
+  }
   const int last = std::min(problem.levels - 1, 2);  // if that is not 2, its maps are only read outside of the array
-  p.q2 = remainder_map(problem, problem.q[last], level_rows(rows, last), 16, 1, 0);
-  p.k2 = remainder_map(problem, problem.k[last], level_rows(rows, last), 32, 1, 0);
+  p.q2 = query_map(problem, problem.q[last], last, 1, 0, p.shift2);
+  p.k2 = key_map(problem, problem.k[last], last, 32, 1, 0);
 }
 
 template <class T, bool coarse, bool deep>
@@ -163,7 +171,11 @@ BackwardParameters make_parameters(const AttentionBackward& problem, const Devic
   p.scale = static_cast<float>(problem.scale);
   p.batch = static_cast<int>(problem.batch);
   p.heads = static_cast<int>(problem.heads);
+  p.heads_per_key_head = static_cast<int>(problem.heads / problem.key_heads);
   p.length = static_cast<int>(problem.length);
+  p.start = static_cast<int>(problem.start);
+  p.end = static_cast<int>(problem.start + problem.queries);
+  p.first_row = static_cast<int>(first_tile_row(problem));
   p.width = problem.width;
   p.levels = problem.levels;
   p.query_tiles = static_cast<int>(t.query_tiles);
@@ -190,10 +202,10 @@ bool can_run(const AttentionBackward& problem, const Device& device) {
   if (problem.levels < 1 || problem.levels > max_levels) return false;
   if (problem.width != problem.value_width) return false;
   if (problem.width < 8 || problem.width > 128 || problem.width % 8 != 0) return false;
-  if (problem.batch < 1 || problem.heads < 1 || problem.length < 1 || problem.length > 1 << 29) return false;
+  if (problem.batch < 1 || problem.heads < 1 || problem.queries < 1 || problem.length > 1 << 29) return false;
   if (problem.batch > largest_count || problem.heads > largest_count) return false;
   const Tiling t = tiling(problem);
-  return t.sequences <= largest_count / (t.query_tiles * t.panels) && can_map_all(problem);
+  return t.sequences <= largest_count / std::max(t.query_tiles * t.panels, t.key_tiles) && can_map_all(problem);
 }
 
 std::int64_t workspace_bytes(const AttentionBackward& problem, const Device& device) {

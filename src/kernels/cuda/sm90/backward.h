@@ -57,12 +57,16 @@ inline constexpr int deep_tile_size = 16 * 8;
 
 // Semaphores of the sums that CTAs add in a fixed order: see backward_semaphores.h.
 inline constexpr int semaphores_per_query_tile = 2;
-inline constexpr int deep_semaphores_per_key_tile = 8;
+inline constexpr int deep_semaphores_per_unit = 8;
 
+// Tiles of queries lie at multiples of their size, wherever the queries start, and are counted from the one at first_tile_row
+// on. Maps have the rows of the queries alone: of tile row 16a + y of a tile, whose number among all with its remainder is
+// 16 · tile + y, what is read is number 16 · tile + y - shift0[a] of theirs (see remainder_rows).
 struct BackwardParameters {
-  CUtensorMap q0[4], grad_out[4], k0[4], v[4];  // one for each remainder of a row's number
+  CUtensorMap q0[4], grad_out[4], k0[4], v[4];  // one for each remainder of a row's position
   CUtensorMap q1[2], k1[2];
   CUtensorMap q2, k2;
+  int shift0[4], shift1[2], shift2;
   const float* lse;                // [batch, heads, 64 · query_tiles], base 2; +infinity for padding
   const float* delta;              // likewise
   float* query_sums;               // [batch, heads, query_tiles, panels, query_sums_size]
@@ -75,7 +79,11 @@ struct BackwardParameters {
   float scale;
   int batch;
   int heads;
+  int heads_per_key_head;
   int length;
+  int start;      // the first query's position
+  int end;        // the position after the last query's
+  int first_row;  // the position of the first tile of queries, a multiple of backward_keys
   int width;
   int levels;
   int query_tiles;
@@ -91,7 +99,7 @@ struct BackwardParameters {
   float* deep_sums;  // [slots, query_tiles, deep_tile_size]
   int* slots_taken;  // [slots], whether a CTA has the slot: see backward_semaphores.h
   int*
-      deep_semaphores;  // [batch, heads, key_tiles, 8]: as `semaphores`, for deep sums of 128 queries, one for each warp
+      deep_semaphores;  // [batch, heads, query_tiles / 2, 8]: as `semaphores`, for deep sums of 128 queries, one per warp
   int slots;
 };
 
@@ -100,11 +108,12 @@ struct BackwardParameters {
 struct BackwardWork {
   int batch;
   int head;
+  int key_head;  // that the head reads
   int sequence;  // batch and head
-  int length;    // valid rows
+  int length;    // valid positions
   int key_tile;
   int first;     // tile of queries
-  int steps;     // and how many there are; 0 if the keys are padding
+  int steps;     // and how many there are; 0 if the keys are padding, or no query sees them
   int rotation;  // the tile to begin at, after the first: CTAs should not add to the same sums at the same time
 
   __device__ __forceinline__ int query_tile(int step) const {
@@ -131,15 +140,18 @@ __device__ __forceinline__ BackwardWork backward_work(const BackwardParameters& 
   work.sequence = static_cast<int>(first_sequence + rest % size);
   work.batch = work.sequence / p.heads;
   work.head = work.sequence % p.heads;
+  work.key_head = work.head / p.heads_per_key_head;
   work.length = p.length;
   if (p.lengths != nullptr) {
     const std::int64_t length = p.lengths[work.batch];
     work.length = length < 0 ? 0 : length < p.length ? static_cast<int>(length) : p.length;
   }
   constexpr int rows = backward_queries * multiple;
-  const int tiles = (work.length + rows - 1) / rows * multiple;
-  work.first = p.causal ? work.key_tile * query_tiles_per_key_tile : 0;
-  work.steps = work.key_tile * backward_keys < work.length ? tiles - work.first : 0;
+  const int end = min(work.length, p.end);
+  const int tiles = end > p.start ? (end - p.first_row + rows - 1) / rows * multiple : 0;
+  const int first_key = work.key_tile * backward_keys;
+  work.first = p.causal ? max(0, (first_key - p.first_row) / backward_queries) : 0;
+  work.steps = first_key < work.length ? max(0, tiles - work.first) : 0;
   work.rotation = p.rotate && work.steps > 0 ? 2 * work.key_tile % work.steps : 0;
 #ifdef HKT_RACECHECK
   if (work.steps % multiple != 0 || work.first + work.steps > p.query_tiles) __trap();
@@ -152,9 +164,14 @@ __device__ __forceinline__ float weight(const BackwardParameters& p, const Backw
 }
 
 template <class T>
-__device__ __forceinline__ T* row_of(const Array& array, const BackwardWork& work, int row) {
-  return static_cast<T*>(array.data) + work.batch * array.batch_stride + work.head * array.head_stride +
+__device__ __forceinline__ T* row_of(const Array& array, const BackwardWork& work, int head, int row) {
+  return static_cast<T*>(array.data) + work.batch * array.batch_stride + head * array.head_stride +
          row * array.row_stride;
+}
+// Of the CTA's head.
+template <class T>
+__device__ __forceinline__ T* row_of(const Array& array, const BackwardWork& work, int row) {
+  return row_of<T>(array, work, work.head, row);
 }
 
 // ---- warps ----

@@ -32,21 +32,36 @@ struct DeepRow {
   std::int64_t stride;
   std::int64_t next;  // row
   int rows;           // of the level in a unit
-  int last;           // row of the level, counted from the first unit's
+  int begin, last;    // rows that exist, counted from the first unit's
 };
-__device__ __forceinline__ DeepRow deep_row(const Array (&arrays)[max_levels - 3], const BackwardParameters& p,
-                                            const BackwardWork& work, int unit_row) {
+// Of an array whose row 0 is `before` rows after the first unit's first one, and which has rows up to `last`.
+__device__ __forceinline__ DeepRow deep_row(const Array& array, const BackwardWork& work, int head, int level,
+                                            int unit_row, int before, int last) {
+  const int row = unit_row - first_deep_row(16, level) - before, rows = backward_keys >> level;
+  return {reinterpret_cast<const char*>(row_of<std::uint16_t>(array, work, head, row)),
+          2 * rows * array.row_stride,
+          2 * array.row_stride,
+          rows,
+          -row,
+          last - row};
+}
+__device__ __forceinline__ DeepRow deep_key_row(const BackwardParameters& p, const BackwardWork& work, int unit_row) {
   const int level = deep_level(unit_row);
-  if (level >= p.levels) return {nullptr, 0, 0, 1, -1};
-  const Array& array = arrays[level - 3];
-  const int row = unit_row - first_deep_row(16, level), rows = backward_keys >> level;
-  return {reinterpret_cast<const char*>(row_of<std::uint16_t>(array, work, row)), 2 * rows * array.row_stride,
-          2 * array.row_stride, rows, ((p.length - 1) >> level) - row};
+  if (level >= p.levels) return {nullptr, 0, 0, 1, 0, -1};
+  return deep_row(p.deep_k[level - 3], work, work.key_head, level, unit_row, 0, (p.length - 1) >> level);
+}
+__device__ __forceinline__ DeepRow deep_query_row(const BackwardParameters& p, const BackwardWork& work, int unit_row) {
+  const int level = deep_level(unit_row);
+  if (level >= p.levels) return {nullptr, 0, 0, 1, 0, -1};
+  const int first = p.start >> level;
+  return deep_row(p.deep_q[level - 3], work, work.head, level, unit_row, first - (p.first_row >> level),
+                  ((p.end - 1) >> level) - first);
 }
 // Columns of the unit's row, or of the one after it if the level has more than one; zeros outside.
 template <class Columns>
 __device__ __forceinline__ Columns read_deep(const DeepRow& row, int unit, int column, int width, int after = 0) {
-  if (unit * row.rows + after > row.last || column >= width || after == row.rows) return {};
+  const int place = unit * row.rows + after;
+  if (place < row.begin || place > row.last || column >= width || after == row.rows) return {};
   return __ldg(reinterpret_cast<const Columns*>(row.first + unit * row.stride + after * row.next + column * 2));
 }
 
@@ -101,10 +116,10 @@ __device__ __forceinline__ void make_deep_scores(const BackwardParameters& p, co
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int unit_row = 16 * block + 8 * h + r;
-      const DeepRow row = deep_row(p.deep_k, p, work, unit_row);
+      const DeepRow row = deep_key_row(p, work, unit_row);
 #pragma unroll
       for (int i = 0; i < parts; ++i) keys[block][h][i] = read_deep<uint4>(row, work.key_tile, 32 * i + 8 * c, p.width);
-      rows[block][h] = deep_row(p.deep_q, p, work, unit_row);
+      rows[block][h] = deep_query_row(p, work, unit_row);
     }
   }
   const float c3 = log2_e * weight(p, work, 3), c4 = log2_e * weight(p, work, 4);
@@ -237,12 +252,7 @@ __device__ __forceinline__ void sum_deep_gradients(std::uint32_t to, const float
 // thread has four neighbouring columns, one for each block. Its rows are 2c, 2c + 1, 2c + 8 and 2c + 9 (c = lane % 4): of
 // levels coarser than 3 these are 8 of level 4, 4 of level 5, 2 of level 6, 1 of level 7, and none.
 struct DeepOperand {
-  DeepRow rows[2];  // the first of each two
-  __device__ __forceinline__ DeepOperand(const Array (&arrays)[max_levels - 3], const BackwardParameters& p,
-                                         const BackwardWork& work, bool coarser, int lane) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) rows[i] = deep_row(arrays, p, work, (coarser ? 16 : 0) + 8 * i + lane % 4 * 2);
-  }
+  DeepRow rows[2];  // the first of each two; the other one's unit row is eight further
   __device__ __forceinline__ void read(uint2 (&values)[4], int unit, int column, int width) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) values[i] = read_deep<uint2>(rows[i / 2], unit, column, width, i % 2);
@@ -282,8 +292,9 @@ class DeepGradients {
         units(deep_units(p, work)),
         operand_column(32 * warp + lane / 4 % 2 * 16 + lane / 8 * 4),
         column(32 * warp + lane % 4 * 4),
-        queries(p.deep_q, p, work, coarser == 1, lane) {
-    DeepOperand(p.deep_k, p, work, coarser == 1, lane).read(keys, work.key_tile, operand_column, p.width);
+        queries{{deep_query_row(p, work, operand_row()), deep_query_row(p, work, operand_row() + 8)}} {
+    const DeepOperand key_rows = {{deep_key_row(p, work, operand_row()), deep_key_row(p, work, operand_row() + 8)}};
+    key_rows.read(keys, work.key_tile, operand_column, p.width);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int unit_row = 16 * coarser + 8 * h + lane / 4;
@@ -317,6 +328,9 @@ class DeepGradients {
   static constexpr int size = query_sums_size(columns, true, true);
   static constexpr int units_together = 8;
 
+  // The first of the unit's rows that the thread has in operands.
+  __device__ __forceinline__ int operand_row() const { return 16 * coarser + lane % 4 * 2; }
+
   // Gradients of scores of units, from the slot to shared memory: each of the eight warps takes two at a time.
   __device__ __forceinline__ void gather(int first, int count) {
 #pragma unroll 1
@@ -339,8 +353,8 @@ class DeepGradients {
     for (int i = 0; i < count; i += together) {
       const int end = min(i + together, count);
       const int own = units[first + min(i + lane, end - 1)];  // whose semaphore the lane waits for
-      const std::int64_t index = static_cast<std::int64_t>(work.sequence) * p.key_tiles + own;
-      int* const semaphore = p.deep_semaphores + index * deep_semaphores_per_key_tile + 4 * coarser + warp;
+      const std::int64_t index = static_cast<std::int64_t>(work.sequence) * (p.query_tiles / 2) + own;
+      int* const semaphore = p.deep_semaphores + index * deep_semaphores_per_unit + 4 * coarser + warp;
       const bool waits = ordered && i + lane < end;
       if (waits) semaphore_wait(semaphore, semaphore_order(p, work, 2 * own));
       __syncwarp();

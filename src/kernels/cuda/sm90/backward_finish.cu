@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Backward on Hopper, its last kernel: the gradients of queries from query sums, which lie in the order of accumulators.
+#include "common/backward_preprocess.h"
 #include "common/launch.h"
 #include "sm90/backward.h"
 
@@ -16,7 +17,8 @@ struct FinishParameters {
   Array gradients[max_levels];
   float scale;
   int heads;
-  int length;
+  int rows[max_levels];    // of the levels' queries
+  int before[max_levels];  // rows of the first tile of queries that come before them
   int width;
   int levels;
   int tiles;
@@ -122,17 +124,15 @@ __global__ void __launch_bounds__(finish_threads) query_gradients(const __grid_c
   for (int level = 0; level < levels; ++level) {
     if (level >= p.levels) break;
     if (level == 7 && work.tile % 2 != 0) break;  // two tiles share a row, whose sums are the even one's
-    const int rows = level_rows(p.length, level);
     const int places = level == 7 ? 1 : backward_queries >> level;
     const float factor = weight(p, work, level);
     for (int i = threadIdx.x; i < places * chunks; i += finish_threads) {
       const int place = i / chunks, chunk = i % chunks;
       // backward.h says which row lies in which place.
-      const int row = ((work.tile * backward_queries) >> level) + (level == 0   ? place % 16 * 4 + place / 16
-                                                                   : level == 1 ? place % 16 * 2 + place / 16
-                                                                                : place);
+      const int in_tile = level == 0 ? place % 16 * 4 + place / 16 : level == 1 ? place % 16 * 2 + place / 16 : place;
+      const int row = ((work.tile * backward_queries) >> level) + in_tile - p.before[level];
       const int column = work.panel * columns + chunk * 8;
-      if (row >= rows || column >= p.width) continue;
+      if (row < 0 || row >= p.rows[level] || column >= p.width) continue;
       float values[8];
       if (level == 0)
         read_row(values, sums, place, chunk);
@@ -182,7 +182,6 @@ void finish_queries(const AttentionBackward& problem, const Device& device, cons
   p.weights = static_cast<const float*>(problem.weights);
   p.scale = static_cast<float>(problem.scale);
   p.heads = static_cast<int>(problem.heads);
-  p.length = static_cast<int>(problem.length);
   p.width = problem.width;
   p.levels = problem.levels;
   p.panels = sums.panels;
@@ -190,6 +189,8 @@ void finish_queries(const AttentionBackward& problem, const Device& device, cons
   p.partials = partials;
   p.tiles = sums.query_tiles;
   for (int level = 0; level < problem.levels; ++level) {
+    p.rows[level] = static_cast<int>(query_rows(problem.start, problem.queries, level));
+    p.before[level] = static_cast<int>((problem.start >> level) - (first_tile_row(problem) >> level));
     p.inputs[level] = problem.q[level];
     p.gradients[level] = problem.grad_q[level];
   }

@@ -25,7 +25,7 @@ __device__ __forceinline__ void load_keys(std::uint32_t to, const CUtensorMap (&
 #pragma unroll
     for (int k = 0; k < 4; ++k)  // tile rows 8 · (4i + k) on of a panel
       tma_load_tile(to + (4 * i + k) * 8 * Storage::row_bytes, maps[k], full.address(), i / 4 * panel_columns,
-                    row + i % 4 * 8, work.head, work.batch);
+                    row + i % 4 * 8, work.key_head, work.batch);
   }
 }
 
@@ -38,21 +38,22 @@ __device__ __forceinline__ void load_coarse_keys(std::uint32_t k1, std::uint32_t
 #pragma unroll
     for (int k = 0; k < 2; ++k)
       tma_load_tile(k1 + (2 * i + k) * 8 * Storage::row_bytes, p.k1[k], full.address(), i / 4 * panel_columns,
-                    row + i % 4 * 8, work.head, work.batch);
+                    row + i % 4 * 8, work.key_head, work.batch);
   }
 #pragma unroll
   for (int i = 0; i < Storage::panels; ++i)
-    tma_load_tile(k2 + i * 32 * Storage::row_bytes, p.k2, full.address(), i * panel_columns, row, work.head,
+    tma_load_tile(k2 + i * 32 * Storage::row_bytes, p.k2, full.address(), i * panel_columns, row, work.key_head,
                   level_2_batch(p, work));
 }
 
 template <class Storage>
-__device__ __forceinline__ void load_queries(std::uint32_t to, const CUtensorMap (&maps)[4], Barrier& full,
-                                             const BackwardWork& work, int tile) {
+__device__ __forceinline__ void load_queries(std::uint32_t to, const CUtensorMap (&maps)[4],
+                                             const BackwardParameters& p, Barrier& full, const BackwardWork& work,
+                                             int tile) {
 #pragma unroll
   for (int i = 0; i < 4 * Storage::panels; ++i)
     tma_load_tile(to + i * 16 * Storage::row_bytes, maps[i % 4], full.address(), i / 4 * panel_columns,
-                  tile * (backward_queries / 4), work.head, work.batch);
+                  tile * (backward_queries / 4) - p.shift0[i % 4], work.head, work.batch);
 }
 
 template <class Storage>
@@ -61,11 +62,11 @@ __device__ __forceinline__ void load_coarse_queries(std::uint32_t q1, std::uint3
   const int row = tile * (backward_queries / 4);
 #pragma unroll
   for (int i = 0; i < 2 * Storage::panels; ++i)
-    tma_load_tile(q1 + i * 16 * Storage::row_bytes, p.q1[i % 2], full.address(), i / 2 * panel_columns, row, work.head,
-                  work.batch);
+    tma_load_tile(q1 + i * 16 * Storage::row_bytes, p.q1[i % 2], full.address(), i / 2 * panel_columns,
+                  row - p.shift1[i % 2], work.head, work.batch);
 #pragma unroll
   for (int i = 0; i < Storage::panels; ++i)
-    tma_load_tile(q2 + i * 16 * Storage::row_bytes, p.q2, full.address(), i * panel_columns, row, work.head,
+    tma_load_tile(q2 + i * 16 * Storage::row_bytes, p.q2, full.address(), i * panel_columns, row - p.shift2, work.head,
                   level_2_batch(p, work));
 }
 
@@ -98,9 +99,9 @@ __device__ __forceinline__ void load_fine(const BackwardParameters& p, const Bac
     empty[pipe.stage].wait(pipe.parity ^ 1);
     full[pipe.stage].arrive_expect(sizeof(stage.q0) + to_rows.bytes);
     if constexpr (is_keys)
-      load_queries<Storage>(shared_address(&stage.q0), p.q0, full[pipe.stage], work, tile);
+      load_queries<Storage>(shared_address(&stage.q0), p.q0, p, full[pipe.stage], work, tile);
     else
-      load_queries<Storage>(shared_address(&stage.grad_out), p.grad_out, full[pipe.stage], work, tile);
+      load_queries<Storage>(shared_address(&stage.grad_out), p.grad_out, p, full[pipe.stage], work, tile);
     tma_load(to_rows.address(), row_data + tile * backward_queries, to_rows.bytes, full[pipe.stage].address());
     pipe.advance();
   }

@@ -226,7 +226,7 @@ class BackwardNarrowFine {
   __device__ __forceinline__ void make_probabilities(std::uint32_t (&packed)[8], int i, int b) {
     if (needs_mask(p, padding, i)) {
       const int thread_query = work.query_tile(i) * backward_queries + 8 * (lane % 4);
-      half_probabilities<T, true>(scores, packed, shift, c0, make_mask(work, p.causal, key, thread_query), b);
+      half_probabilities<T, true>(scores, packed, shift, c0, make_mask(p, work, key, thread_query), b);
     } else {
       half_probabilities<T, false>(scores, packed, shift, c0, {}, b);
     }

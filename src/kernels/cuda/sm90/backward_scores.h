@@ -79,11 +79,13 @@ __device__ __forceinline__ void make_shift(float (&shift)[8], std::uint32_t lse,
 struct Mask {
   int first_query[2];
 };
-__device__ __forceinline__ Mask make_mask(const BackwardWork& work, bool causal, int key, int thread_query) {
+// `thread_query` is counted from the first tile of queries.
+__device__ __forceinline__ Mask make_mask(const BackwardParameters& p, const BackwardWork& work, int key,
+                                          int thread_query) {
   Mask mask;
 #pragma unroll
   for (int h = 0; h < 2; ++h)
-    mask.first_query[h] = (key + h >= work.length ? 1 << 30 : causal ? key + h : 0) - thread_query;
+    mask.first_query[h] = (key + h >= work.length ? 1 << 30 : p.causal ? key + h - p.first_row : 0) - thread_query;
   return mask;
 }
 // Whether a step needs one: `padding` if keys after the sequence's end are among the CTA's.

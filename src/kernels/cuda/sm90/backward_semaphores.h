@@ -13,7 +13,7 @@ namespace hkt::kernels::cuda::sm90 {
 // The CTA's place in that order. With a causal mask the last keys that see the tile are first, else the first keys: that
 // is the order in which their CTAs start and come by.
 __device__ __forceinline__ int semaphore_order(const BackwardParameters& p, const BackwardWork& work, int tile) {
-  return p.causal ? tile / query_tiles_per_key_tile - work.key_tile : work.key_tile;
+  return p.causal ? p.first_row / backward_keys + tile / query_tiles_per_key_tile - work.key_tile : work.key_tile;
 }
 
 // A tile's sums have two semaphores, since different warps add them. In the narrow kernels the first one is for all sums.

@@ -188,8 +188,7 @@ class BackwardWideFine {
   }
   __device__ __forceinline__ void make_probabilities(int i) {
     if (needs_mask(p, padding, i))
-      make_probabilities<true>(i,
-                               make_mask(work, p.causal, key, work.query_tile(i) * backward_queries + 8 * (lane % 4)));
+      make_probabilities<true>(i, make_mask(p, work, key, work.query_tile(i) * backward_queries + 8 * (lane % 4)));
     else
       make_probabilities<false>(i, {});
   }

@@ -9,14 +9,16 @@
 
 namespace hkt::kernels::cuda::sm90 {
 
-inline constexpr int key_rows = 128;  // of a tile of keys
+inline constexpr int key_rows = 128;         // of a tile of keys
+inline constexpr int all_outside = 1 << 29;  // a shift by more than any number of rows
 
 // Query rows of an item of work, by padded width (32, 64 or 128).
-constexpr int query_rows(int width) { return width > 64 ? 128 : 256; }
+constexpr int query_tile_rows(int width) { return width > 64 ? 128 : 256; }
 
 // 128 query rows (a wide tile, half of a narrow one) are kept as two blocks of 64, the even rows and the odd ones. Place 32s
 // + i of block e is row 4i + 2s + e, so that the places 32s + i of both blocks share row 2i + s of level 1 and row i of
-// level 2. Hence one tensor map for each remainder of rows: q0[x] sees rows 4i + x, q1[s] rows 2i + s.
+// level 2. Rows are positions: tiles lie at multiples of their size, wherever the queries start. Hence one tensor map for each
+// remainder of rows: q0[x] sees rows 4i + x of the array of queries, q1[s] rows 2i + s; QueryRows says where positions lie.
 struct ForwardParameters {
   CUtensorMap q0[4];
   CUtensorMap q1[2];
@@ -24,29 +26,36 @@ struct ForwardParameters {
   CUtensorMap k0;
   CUtensorMap v;
 
-  // Not read or written by TMA.
+  // Not read or written by TMA (the values are where a sequence ends: see copy_last_values).
+  Array values;
   Array k1;
   Array k2;
   Array out;
   const float* weights;
   const std::int64_t* lengths;
   float* lse;
+  bool at_ends;  // queries are the last of each sequence's `lengths`, and keys beyond these may be anything
 
   float scale;  // times log2(e)
   int levels;
   int width;
   int heads;
+  int heads_per_key_head;
   int length;
-  int rows1;  // of level 1
+  int queries;
+  int start;  // the first query's position, unless they are at the ends
+  int rows1;  // of keys of level 1
   int rows2;  // of level 2; 0 if there is none
   bool causal;
 
   // For the tile scheduler.
+  int first_tile;
   int tiles;      // of query rows of a sequence
   int sequences;  // batch · heads: here each head has its own
   int group;      // sequences of a group
 
   Array deep_q[max_levels - 3];  // levels from 3 on
+  int deep_q_rows[max_levels - 3];
   Array deep_k[max_levels - 3];
   float* deep_sums;  // see forward_deep.h
 };
@@ -67,17 +76,18 @@ __device__ __forceinline__ int warp_uniform(int value) { return __shfl_sync(~0u,
 
 // A tile of query rows of one head.
 struct Item {
-  int tile;
+  int tile;  // it begins at a multiple of its size
   int head;
   int batch;
-  int length;     // valid rows of the sequence
+  int length;     // valid positions of the sequence
   int ping_pong;  // alternates between 0 and 1 over a CTA's items of a group
 };
 
 // The items of a CTA. The grid is persistent: a CTA for each SM. Items are dealt in groups of sequences, so that the keys and
 // values of those in work stay in the L2 cache. The items of a group are dealt to the CTAs in snake order: forth in one round,
 // back in the next. With a causal mask they are ordered by tiles, the last first: it sees most keys, and the lighter ones
-// even out the load. The CTA that is dealt the first item differs from group to group, for the same reason.
+// even out the load. (At the ends of caches the last tile is often empty, and the others see nearly as many keys: the first one
+// is first.) The CTA that is dealt the first item differs from group to group, for the same reason.
 struct TileScheduler {
   int group = 0;
   int round = -1;
@@ -103,10 +113,9 @@ struct TileScheduler {
     if (p.causal) {
       const unsigned size = min(p.group, p.sequences - static_cast<int>(first));
       sequence = first + index % size;
-      tile = p.tiles - 1 - index / size;
+      tile = p.at_ends ? index / size : p.tiles - 1 - index / size;
     }
     Item item;
-    item.tile = static_cast<int>(tile);
     item.batch = static_cast<int>(sequence / p.heads);
     item.head = static_cast<int>(sequence % p.heads);
     item.ping_pong = round & 1;
@@ -115,6 +124,8 @@ struct TileScheduler {
       const std::int64_t length = __ldg(reinterpret_cast<const long long*>(p.lengths) + item.batch);
       item.length = warp_uniform(length < 0 ? 0 : length < p.length ? static_cast<int>(length) : p.length);
     }
+    const int first_tile = p.at_ends ? (item.length - p.queries) >> (p.width > 64 ? 7 : 8) : p.first_tile;
+    item.tile = first_tile + static_cast<int>(tile);
     return item;
   }
 
@@ -139,9 +150,15 @@ struct TileScheduler {
   }
 };
 
+// The first query's position. At the ends it is negative if there are more queries than positions.
+__device__ __forceinline__ int first_query(const ForwardParameters& p, const Item& item) {
+  return p.at_ends ? item.length - p.queries : p.start;
+}
+
 // Tiles of keys that the 128 query rows from `first_row` on see. Only the last of them can need a mask.
 __device__ __forceinline__ int key_tiles(const ForwardParameters& p, const Item& item, int first_row) {
-  if (first_row >= item.length) return 0;
+  const int start = first_query(p, item);
+  if (first_row < 0 || first_row >= min(item.length, start + p.queries) || first_row + 128 <= start) return 0;
   const int keys = p.causal ? min(item.length, first_row + 128) : item.length;
   return (keys + key_rows - 1) / key_rows;
 }
@@ -156,15 +173,34 @@ __device__ __forceinline__ int last_key(const ForwardParameters& p, const Item& 
   return p.causal ? min(item.length - 1, row) : item.length - 1;
 }
 
+// Where the queries at positions step · i + remainder of a level lie, step being a power of two, if the level's first query is
+// at position `start`: number i - shift of the map that sees rows step · i + map. Outside of the map are zeros.
+struct QueryRows {
+  int map, shift;
+};
+template <int step>
+__device__ __forceinline__ QueryRows query_rows_of(int start, int remainder) {
+  const int map = (remainder - start) & (step - 1);
+  return {map, (start + map - remainder) / step};
+}
+__device__ __forceinline__ int shift_of_level_2(const ForwardParameters& p, int start) {
+  return p.rows2 > 0 ? start >> 2 : all_outside;
+}
+
 // What the score of a level is multiplied by.
 __device__ __forceinline__ float coefficient(const ForwardParameters& p, const Item& item, int level) {
   if (level >= p.levels) return 0;
   return p.scale * __ldg(p.weights + static_cast<std::int64_t>(item.head) * p.levels + level);
 }
 
-// The first row of the item's head in an array of 16-bit elements.
-__device__ __forceinline__ const char* head_data(const Array& array, const Item& item) {
-  return static_cast<const char*>(array.data) + 2 * (item.batch * array.batch_stride + item.head * array.head_stride);
+// The head of keys and values that the item's head reads.
+__device__ __forceinline__ int key_head(const ForwardParameters& p, const Item& item) {
+  return static_cast<int>(static_cast<unsigned>(item.head) / p.heads_per_key_head);
+}
+
+// The first row of a head of the item's sequence in an array of 16-bit elements.
+__device__ __forceinline__ const char* head_data(const Array& array, const Item& item, int head) {
+  return static_cast<const char*>(array.data) + 2 * (item.batch * array.batch_stride + head * array.head_stride);
 }
 
 // ---- roles ----

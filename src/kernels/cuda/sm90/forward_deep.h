@@ -106,9 +106,10 @@ __device__ __forceinline__ void read_deep_queries(std::uint32_t (&to)[steps][4],
     const int level = deep_level(place + 8 * h);
     const bool is_level = level < p.levels;
     const Array& array = p.deep_q[is_level ? level - 3 : 0];
-    const int row = (tile * 128 >> level) + place + 8 * h - first_deep_row(16, level);
-    read_deep_row(halves[h], head_data(array, item) + 2 * (row * array.row_stride + 8 * c),
-                  is_level && row <= (p.length - 1) >> level, p.width, c);
+    const int first = first_query(p, item) >> level;
+    const int row = (tile * 128 >> level) + place + 8 * h - first_deep_row(16, level) - first;
+    read_deep_row(halves[h], head_data(array, item, item.head) + 2 * (row * array.row_stride + 8 * c),
+                  is_level && row >= 0 && row < p.deep_q_rows[is_level ? level - 3 : 0], p.width, c);
   }
 #pragma unroll
   for (int i = 0; i < steps / 2; ++i) {
@@ -136,8 +137,8 @@ __device__ __forceinline__ DeepKey deep_key(const ForwardParameters& p, const It
   const Array& array = p.deep_k[is_level ? level - 3 : 0];
   row += half_tile * (key_rows / 2) >> level;
   const int step = warps * (key_rows / 2) >> level;
-  return {head_data(array, item) + 2 * (row * array.row_stride + 8 * c), 2 * step * array.row_stride, step,
-          is_level ? ((p.length - 1) >> level) - row : -1};
+  return {head_data(array, item, key_head(p, item)) + 2 * (row * array.row_stride + 8 * c), 2 * step * array.row_stride,
+          step, is_level ? ((p.length - 1) >> level) - row : -1};
 }
 template <int parts>
 __device__ __forceinline__ void read_next(uint4 (&to)[parts], DeepKey& key, bool exists, int width, int c) {

@@ -19,18 +19,24 @@ __device__ __forceinline__ void load_keys(const ForwardParameters& p, ForwardNar
   TileScheduler scheduler;
   while (scheduler.next(p)) {
     const Item item = scheduler.item(p);
-    const int tiles = item_key_tiles(p, item);
+    const int tiles = item_key_tiles(p, item), head = key_head(p, item);
     for (int j = 0; j < tiles; ++j) {
       const auto load = [&](auto& tile, const CUtensorMap& map, Barrier& full, Barrier& empty) {
         empty.wait(pipeline.parity ^ 1);
         if (leader) {
           full.arrive_expect(tile.bytes);
-          tma_load_tile(tile.address(), map, full.address(), 0, j * key_rows, item.head, item.batch);
+          tma_load_tile(tile.address(), map, full.address(), 0, j * key_rows, head, item.batch);
         }
       };
       const int stage = pipeline.stage;
       load(storage.keys[stage].level0, p.k0, storage.full_keys[stage], storage.empty_keys[stage]);
-      load(storage.values[stage], p.v, storage.full_values[stage], storage.empty_values[stage]);
+      if (p.at_ends && (j + 1) * key_rows > item.length) {
+        storage.empty_values[stage].wait(pipeline.parity ^ 1);
+        copy_last_values<width, width>(storage.values[stage].address(), p, item, head, j * key_rows,
+                                       storage.full_values[stage]);
+      } else {
+        load(storage.values[stage], p.v, storage.full_values[stage], storage.empty_values[stage]);
+      }
       pipeline.advance();
     }
   }
@@ -44,18 +50,23 @@ __device__ __forceinline__ void load_half(const ForwardParameters& p, ForwardNar
   using QueryBlock = typename Storage::QueryBlock;
   Barrier& full = storage.full_queries[consumer];
   full.arrive_expect((Storage::coarse ? 4 : 2) * QueryBlock::bytes);
+  const int start = first_query(p, half.item);
 #pragma unroll
   for (int s = 0; s < 2; ++s) {
-    const auto load = [&](const QueryBlock& block, const CUtensorMap& map) {
-      tma_load_tile(block.address() + s * (QueryBlock::bytes / 2), map, full.address(), 0, half.first_row / 4,
+    const auto load = [&](const QueryBlock& block, const CUtensorMap& map, int shift) {
+      tma_load_tile(block.address() + s * (QueryBlock::bytes / 2), map, full.address(), 0, half.first_row / 4 - shift,
                     half.item.head, half.item.batch);
     };
     if constexpr (Storage::coarse) {
-      load(storage.coarse_queries.level2[consumer], p.q2);
-      load(storage.coarse_queries.level1[consumer], p.q1[s]);
+      load(storage.coarse_queries.level2[consumer], p.q2, shift_of_level_2(p, start));
+      const QueryRows rows1 = query_rows_of<2>(start >> 1, s);
+      load(storage.coarse_queries.level1[consumer], p.q1[rows1.map], rows1.shift);
     }
 #pragma unroll
-    for (int e = 0; e < 2; ++e) load(storage.q0[consumer][e], p.q0[2 * s + e]);
+    for (int e = 0; e < 2; ++e) {
+      const QueryRows rows0 = query_rows_of<4>(start, 2 * s + e);
+      load(storage.q0[consumer][e], p.q0[rows0.map], rows0.shift);
+    }
   }
 }
 
@@ -116,14 +127,14 @@ __device__ __forceinline__ void copy_keys(const ForwardParameters& p, ForwardNar
   TileScheduler scheduler;
   while (scheduler.next(p)) {
     const Item item = scheduler.item(p);
-    const int tiles = item_key_tiles(p, item);
+    const int tiles = item_key_tiles(p, item), head = key_head(p, item);
     for (int j = 0; j < tiles; ++j) {
       auto& keys = storage.keys[pipeline.stage];
       storage.empty_keys[pipeline.stage].wait(pipeline.parity ^ 1);
       copy_coarse_keys<2, width, width, Storage::level2_places, Storage::summed>(
-          keys.level2.address(), p.k2, item, j * key_rows / 4, p.rows2, p.width, thread);
-      copy_coarse_keys<1, width, width, key_rows / 2>(keys.level1.address(), p.k1, item, j * key_rows / 2, p.rows1,
-                                                      p.width, thread);
+          keys.level2.address(), p.k2, item, head, j * key_rows / 4, p.rows2, p.width, thread);
+      copy_coarse_keys<1, width, width, key_rows / 2>(keys.level1.address(), p.k1, item, head, j * key_rows / 2,
+                                                      p.rows1, p.width, thread);
       // The other stages hide the latency: the next copies need not start before these have come.
       cp_async_commit();
       cp_async_wait<0>();

@@ -28,8 +28,8 @@ namespace hkt::kernels::cuda::sm90 {
 // `columns` elements, swizzled; wider arrays take several tiles, one after another. With `twice` each row of level 2 lies at
 // the places of its two rows of level 1. copy_threads threads call this.
 template <int level, int columns, int width, int places, bool twice = false>
-__device__ __forceinline__ void copy_coarse_keys(std::uint32_t to, const Array& keys, const Item& item, int first_row,
-                                                 int rows, int used_width, int thread) {
+__device__ __forceinline__ void copy_coarse_keys(std::uint32_t to, const Array& keys, const Item& item, int head,
+                                                 int first_row, int rows, int used_width, int thread) {
   constexpr int row_bytes = columns * 2;
   constexpr int chunks = row_bytes / 16;
   constexpr int step = copy_threads / chunks;  // rows that all threads copy at once
@@ -43,7 +43,7 @@ __device__ __forceinline__ void copy_coarse_keys(std::uint32_t to, const Array& 
   constexpr int row_step = twice ? step / 2 : step;
   const int swizzled = chunk ^ (row_bytes == 128 ? place % 8 : place / 2 % 4);
   to += place * row_bytes + swizzled * 16;
-  const char* from = head_data(keys, item) + 2 * (row * keys.row_stride + chunk * 8);
+  const char* from = head_data(keys, item, head) + 2 * (row * keys.row_stride + chunk * 8);
 #pragma unroll
   for (int i = 0; i < places / step; ++i) {
 #pragma unroll
@@ -52,6 +52,30 @@ __device__ __forceinline__ void copy_coarse_keys(std::uint32_t to, const Array& 
                   row + i * row_step < rows && part * columns + chunk * 8 < used_width);
     from += 2 * row_step * keys.row_stride;
   }
+}
+
+// Copies the values of a tile of keys beyond which the sequence ends, with zeros from its end on: what a cache has there may be
+// NaN. A warp calls this instead of a TMA load.
+template <int columns, int width>
+__device__ __forceinline__ void copy_last_values(std::uint32_t to, const ForwardParameters& p, const Item& item,
+                                                 int head, int first_row, Barrier& full) {
+  constexpr int row_bytes = columns * 2, chunks = row_bytes / 16, step = 32 / chunks;
+  const int lane = threadIdx.x % 32, chunk = lane % chunks;
+  const char* const values = head_data(p.values, item, head) + chunk * 16;
+#pragma unroll 1
+  for (int part = 0; part < width / columns; ++part)
+#pragma unroll 2
+    for (int row = lane / chunks; row < key_rows; row += step) {
+      const int swizzled = chunk ^ (row_bytes == 128 ? row % 8 : row / 2 % 4);
+      cp_async_16(to + (part * key_rows + row) * row_bytes + swizzled * 16,
+                  values + part * row_bytes + 2 * (first_row + row) * p.values.row_stride,
+                  first_row + row < item.length && part * columns + chunk * 8 < p.width);
+    }
+  cp_async_commit();
+  cp_async_wait<0>();
+  fence_async_shared();
+  __syncwarp();
+  if (lane == 0) full.arrive();
 }
 
 // ---- wgmma, issued and not waited for ----
@@ -265,18 +289,19 @@ __device__ __forceinline__ void transpose_quad(std::uint32_t (&a)[4]) {
   }
 }
 
-// Writes the thread's rows first_row and first_row + 32, out and lse; padding rows are 0 and -infinity.
+// Writes the thread's rows first_row and first_row + 32, out and lse, if they are queries; padding rows are 0 and -infinity.
 template <class T, int count>
 __device__ __forceinline__ void store_output(const ForwardParameters& p, const Item& item, int first_row,
                                              const float (&out)[count], const SoftmaxState& rows) {
   const int c = threadIdx.x % 4;
-  char* const base = const_cast<char*>(head_data(p.out, item));
-  float* const lse = p.lse + (static_cast<std::int64_t>(item.batch) * p.heads + item.head) * p.length;
+  char* const base = const_cast<char*>(head_data(p.out, item, item.head));
+  const int start = first_query(p, item);
+  float* const lse = p.lse + (static_cast<std::int64_t>(item.batch) * p.heads + item.head) * p.queries;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int row = first_row + 32 * r;
-    const bool exists = row < p.length;
-    const bool valid = row < item.length;
+    const int row = first_row - start + 32 * r;
+    const bool exists = static_cast<unsigned>(row) < p.queries;
+    const bool valid = static_cast<unsigned>(first_row + 32 * r) < item.length;  // not before position 0, nor padding
     float sum = rows.sum[r];
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);

@@ -65,7 +65,7 @@ enum class WideBarrier : std::uint8_t { deep_sums = 1 };
 inline constexpr int deep_sums_threads = (consumers + 1) * warpgroup_threads;
 
 __device__ __forceinline__ int wide_key_tiles(const ForwardParameters& p, const Item& item) {
-  return key_tiles(p, item, item.tile * query_rows(128));
+  return key_tiles(p, item, item.tile * query_tile_rows(128));
 }
 
 // ---- producers ----
@@ -73,10 +73,10 @@ __device__ __forceinline__ int wide_key_tiles(const ForwardParameters& p, const 
 // All panels of a tile, from the row on.
 template <class Panel, int panels>
 __device__ __forceinline__ void load_panels(const Panel (&to)[panels], int offset, const CUtensorMap& map,
-                                            Barrier& full, int row, const Item& item) {
+                                            Barrier& full, int row, int head, int batch) {
 #pragma unroll
   for (int i = 0; i < panels; ++i)
-    tma_load_tile(to[i].address() + offset, map, full.address(), i * 64, row, item.head, item.batch);
+    tma_load_tile(to[i].address() + offset, map, full.address(), i * 64, row, head, batch);
 }
 
 // The key warp: keys of level 0, and values.
@@ -88,18 +88,24 @@ __device__ __forceinline__ void load_keys(const ForwardParameters& p, ForwardWid
   TileScheduler scheduler;
   while (scheduler.next(p)) {
     const Item item = scheduler.item(p);
-    const int tiles = wide_key_tiles(p, item);
+    const int tiles = wide_key_tiles(p, item), head = key_head(p, item);
     for (int j = 0; j < tiles; ++j) {
       const auto load = [&](const auto& panels, const CUtensorMap& map, Barrier& full, Barrier& empty) {
         empty.wait(pipeline.parity ^ 1);
         if (leader) {
           full.arrive_expect(sizeof(panels));
-          load_panels(panels, 0, map, full, j * key_rows, item);
+          load_panels(panels, 0, map, full, j * key_rows, head, item.batch);
         }
       };
       const int stage = pipeline.stage;
       load(storage.keys[stage], p.k0, storage.full_keys[stage], storage.empty_keys[stage]);
-      load(storage.values[stage], p.v, storage.full_values[stage], storage.empty_values[stage]);
+      if (p.at_ends && (j + 1) * key_rows > item.length) {
+        storage.empty_values[stage].wait(pipeline.parity ^ 1);
+        copy_last_values<64, Storage::width>(storage.values[stage][0].address(), p, item, head, j * key_rows,
+                                             storage.full_values[stage]);
+      } else {
+        load(storage.values[stage], p.v, storage.full_values[stage], storage.empty_values[stage]);
+      }
       pipeline.advance();
     }
   }
@@ -116,16 +122,20 @@ __device__ __forceinline__ void load_queries(const ForwardParameters& p, Forward
   while (scheduler.next(p)) {
     const Item item = scheduler.item(p);
     if (wide_key_tiles(p, item) == 0) continue;
-    const int row = item.tile * (query_rows(128) / 4);
+    const int row = item.tile * (query_tile_rows(128) / 4), start = first_query(p, item);
     if constexpr (Storage::coarse) {  // first, because the coarse warpgroup is ahead
       storage.empty_coarse_queries.wait(parity);
       if (leader) {
         Barrier& full = storage.full_coarse_queries;
         full.arrive_expect(sizeof(storage.coarse_queries));
-        load_panels(storage.coarse_queries.level2, 0, p.q2, full, row, item);
+        load_panels(storage.coarse_queries.level2, 0, p.q2, full, row - shift_of_level_2(p, start), item.head,
+                    item.batch);
 #pragma unroll
-        for (int s = 0; s < 2; ++s)
-          load_panels(storage.coarse_queries.level1, s * half_block, p.q1[s], full, row, item);
+        for (int s = 0; s < 2; ++s) {
+          const QueryRows rows1 = query_rows_of<2>(start >> 1, s);
+          load_panels(storage.coarse_queries.level1, s * half_block, p.q1[rows1.map], full, row - rows1.shift,
+                      item.head, item.batch);
+        }
       }
     }
 #pragma unroll
@@ -134,8 +144,11 @@ __device__ __forceinline__ void load_queries(const ForwardParameters& p, Forward
       if (leader) {
         storage.full_queries[e].arrive_expect(sizeof(storage.q0[e]));
 #pragma unroll
-        for (int s = 0; s < 2; ++s)
-          load_panels(storage.q0[e], s * half_block, p.q0[2 * s + e], storage.full_queries[e], row, item);
+        for (int s = 0; s < 2; ++s) {
+          const QueryRows rows0 = query_rows_of<4>(start, 2 * s + e);
+          load_panels(storage.q0[e], s * half_block, p.q0[rows0.map], storage.full_queries[e], row - rows0.shift,
+                      item.head, item.batch);
+        }
       }
     }
     parity ^= 1;
@@ -150,14 +163,14 @@ __device__ __forceinline__ void copy_keys(const ForwardParameters& p, ForwardWid
   TileScheduler scheduler;
   while (scheduler.next(p)) {
     const Item item = scheduler.item(p);
-    const int tiles = wide_key_tiles(p, item);
+    const int tiles = wide_key_tiles(p, item), head = key_head(p, item);
     for (int j = 0; j < tiles; ++j) {
       storage.empty_coarse_keys.wait(parity);
       parity ^= 1;
-      copy_coarse_keys<2, 64, 128, key_rows / 4>(storage.coarse_keys.level2[0].address(), p.k2, item, j * key_rows / 4,
-                                                 p.rows2, p.width, thread);
-      copy_coarse_keys<1, 64, 128, key_rows / 2>(storage.coarse_keys.level1[0].address(), p.k1, item, j * key_rows / 2,
-                                                 p.rows1, p.width, thread);
+      copy_coarse_keys<2, 64, 128, key_rows / 4>(storage.coarse_keys.level2[0].address(), p.k2, item, head,
+                                                 j * key_rows / 4, p.rows2, p.width, thread);
+      copy_coarse_keys<1, 64, 128, key_rows / 2>(storage.coarse_keys.level1[0].address(), p.k1, item, head,
+                                                 j * key_rows / 2, p.rows1, p.width, thread);
       cp_async_commit();
       cp_async_wait<0>();
       fence_async_shared();
@@ -343,7 +356,7 @@ struct WideConsumer {
   // The thread's; its other one is 32 further.
   __device__ __forceinline__ int first_row(const Item& item) const {
     const int place = threadIdx.x % warpgroup_threads / 32 * 16 + threadIdx.x % 32 / 4;
-    return item.tile * query_rows(128) + 4 * (place % 32) + 2 * (place / 32) + index;
+    return item.tile * query_tile_rows(128) + 4 * (place % 32) + 2 * (place / 32) + index;
   }
 
   __device__ __forceinline__ void issue_scores() {
@@ -390,7 +403,7 @@ struct WideConsumer {
   // Of the last tile, the only one that can need it.
   __device__ __forceinline__ void mask_last(int tiles) {
     const Item item = scheduler.item_again(p);
-    if (!needs_mask(p, item, item.tile * query_rows(128), tiles)) return;
+    if (!needs_mask(p, item, item.tile * query_tile_rows(128), tiles)) return;
     const int row = first_row(item);
     const int first_key = (tiles - 1) * key_rows + threadIdx.x % 4 * 2;
     mask(scores, last_key(p, item, row) - first_key, last_key(p, item, row + 32) - first_key);

@@ -93,4 +93,11 @@ CUtensorMap tensor_map(Element element, const Array& array, std::int64_t width, 
   return map;
 }
 
+RemainderRows remainder_rows(std::int64_t first, std::int64_t rows, int step, int remainder) {
+  const std::int64_t shift = first <= remainder ? 0 : ceil_divide<std::int64_t>(first - remainder, step);
+  const std::int64_t row = shift * step + remainder - first;
+  if (row >= rows) return {0, 1, 1 << 29};
+  return {row, ceil_divide<std::int64_t>(rows - row, step), static_cast<int>(shift)};
+}
+
 }  // namespace hkt::kernels::cuda::sm90

@@ -28,12 +28,17 @@ template <class Integer>
   return (length + (Integer{1} << level) - 1) >> level;
 }
 
-// Everything the forward pass reads and writes. Level l has level_rows(length, l) rows.
+// Everything the forward pass reads and writes. The queries are positions start … start + queries − 1 of `length` keys. Level l
+// of the keys has level_rows(length, l) rows; level l of the queries begins at coarse position start >> l, see query_rows.
+// Heads share keys and values in groups of heads / key_heads neighbours: head h reads key head h / (heads / key_heads).
 struct AttentionForward {
   Element element = Element::float32;
   std::int64_t batch = 0;
   std::int64_t heads = 0;
-  std::int64_t length = 0;
+  std::int64_t key_heads = 0;  // of k and v; divides heads
+  std::int64_t length = 0;     // rows of v
+  std::int64_t queries = 0;    // rows of q[0] and out
+  std::int64_t start = 0;      // the position of the first query; start + queries <= length
   int levels = 1;
   int width = 0;
   int value_width = 0;
@@ -45,17 +50,43 @@ struct AttentionForward {
   Array v;
   Array out;
   const void* weights = nullptr;          // [heads, levels], contiguous; float64 for float64 elements, else float32
-  const std::int64_t* lengths = nullptr;  // [batch], valid rows of each sequence; null: all of them
-  void* lse = nullptr;                    // [batch, heads, length], contiguous, the type of weights
+  const std::int64_t* lengths = nullptr;  // [batch], valid positions of each sequence; null: all of them
+  void* lse = nullptr;                    // [batch, heads, queries], contiguous, the type of weights
 };
 
-// The backward pass reads what the forward pass wrote. grad_weights is [heads, levels], the type of weights.
+// Rows of a level of `queries` queries from position `start` on: those of coarse positions start >> level to
+// (start + queries − 1) >> level.
+template <class Integer>
+[[gnu::always_inline]] constexpr Integer query_rows(Integer start, Integer queries, int level) {
+  return level_rows(start + queries, level) - (start >> level);
+}
+
+// The backward pass reads what the forward pass wrote. grad_weights is [heads, levels], the type of weights. grad_k and grad_v
+// have as many heads as the queries: where heads share keys, each writes its own part of the sum.
 struct AttentionBackward : AttentionForward {
   Array grad_out;
   Array grad_q[max_levels];
   Array grad_k[max_levels];
   Array grad_v;
+  const void* grad_lse = nullptr;  // like lse; null: zero
   void* grad_weights = nullptr;
+};
+
+// A few new positions of every sequence against cached keys and values: decoding, verifying drafts, chunks of a prompt. The
+// queries of sequence b are positions ends[b] − queries … ends[b] − 1 under the causal mask; its level l has
+// level_rows(ends[b], l) cached rows, and whatever lies beyond them is not read. Rows at negative positions give out = 0 and
+// lse = −inf. `start` and `lengths` are not used; `length` is the capacity, the largest end that all caches have room for.
+struct AttentionExtend : AttentionForward {
+  const std::int64_t* ends = nullptr;  // [batch]; on CUDA clamped to [0, length]
+  // Of q[l]: row r is coarse position ((ends[b] − queries) >> l) + r. Rows beyond the last position are not read; positions
+  // for which q[l] has no row count as zeros.
+  std::int64_t query_rows[max_levels] = {};
+
+  // Decoding with kept coarse scores: null, or for levels 1 and up [batch, heads, rows], the type of weights, rows contiguous.
+  // R(l)[m] = weight_l · scale · ⟨q(l), k(l)[m]⟩ + R(l + 1)[m / 2] of the newest position t = ends[b] − 1. queries is 1. Level
+  // l is read unless 2^l divides t or `refresh` is set; then it is computed and written.
+  Array coarse[max_levels];
+  bool refresh = false;
 };
 
 namespace cpu {
@@ -81,6 +112,10 @@ std::int64_t workspace_bytes(const AttentionBackward& problem, const Machine& ma
 void attention_forward(const AttentionForward& problem, const Machine& machine, void* workspace);
 void attention_backward(const AttentionBackward& problem, const Machine& machine, void* workspace);
 
+// Bits of a sequence depend neither on the other sequences, nor on the capacity, nor on the number of threads.
+std::int64_t workspace_bytes(const AttentionExtend& problem, const Machine& machine);
+void attention_extend(const AttentionExtend& problem, const Machine& machine, void* workspace);
+
 }  // namespace cpu
 
 namespace cuda {
@@ -98,7 +133,7 @@ struct Device {
 };
 
 // Families of kernels, best first; families.h says which problems each takes.
-enum class Family : std::uint8_t { sm90, sm80, plain };
+enum class Family : std::uint8_t { sm90, sm80, decode, plain };
 
 // The kernels for a problem and the device memory they need, chosen once for allocation and launch.
 struct Plan {
@@ -112,6 +147,15 @@ Plan plan(const AttentionBackward& problem, const Device& device);
 // 256 bytes. Throw std::runtime_error if a launch fails.
 void attention_forward(const AttentionForward& problem, const Device& device, const Plan& plan, void* workspace);
 void attention_backward(const AttentionBackward& problem, const Device& device, const Plan& plan, void* workspace);
+
+// After the backward pass of heads that share keys: the sums of their gradients, in the order of the heads, into arrays like k
+// and v.
+void sum_over_groups(const AttentionBackward& problem, const Array (&grad_k)[max_levels], const Array& grad_v,
+                     const Device& device);
+
+// Caches. Bits of a sequence depend neither on the other sequences nor on the capacity.
+Plan plan(const AttentionExtend& problem, const Device& device);
+void attention_extend(const AttentionExtend& problem, const Device& device, const Plan& plan, void* workspace);
 
 }  // namespace cuda
 }  // namespace hkt::kernels

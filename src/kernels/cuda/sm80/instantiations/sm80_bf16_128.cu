@@ -6,6 +6,7 @@
 namespace hkt::kernels::cuda::sm80 {
 
 template void start_forward<bfloat16, 128>(const AttentionForward&, const Device&);
+template void start_extend<bfloat16, 128>(const AttentionExtend&, const Device&);
 template void start_backward<bfloat16, 128, 3>(const AttentionBackward&, const Device&, void*);
 template void start_backward<bfloat16, 128, max_levels>(const AttentionBackward&, const Device&, void*);
 

@@ -6,6 +6,7 @@
 namespace hkt::kernels::cuda::sm80 {
 
 template void start_forward<float16, 64>(const AttentionForward&, const Device&);
+template void start_extend<float16, 64>(const AttentionExtend&, const Device&);
 template void start_backward<float16, 64, 3>(const AttentionBackward&, const Device&, void*);
 template void start_backward<float16, 64, max_levels>(const AttentionBackward&, const Device&, void*);
 

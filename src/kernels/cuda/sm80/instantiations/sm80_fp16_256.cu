@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sm80 kernels for float16, width 256.
+#include "sm80/backward.h"
+#include "sm80/forward.h"
+
+namespace hkt::kernels::cuda::sm80 {
+
+template void start_forward<float16, 256>(const AttentionForward&, const Device&);
+template void start_extend<float16, 256>(const AttentionExtend&, const Device&);
+template void start_backward<float16, 256, 3>(const AttentionBackward&, const Device&, void*);
+template void start_backward<float16, 256, max_levels>(const AttentionBackward&, const Device&, void*);
+
+}  // namespace hkt::kernels::cuda::sm80
