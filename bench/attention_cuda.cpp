@@ -142,4 +142,66 @@ Table cuda_attention_long(bool quick) {
   return table;
 }
 
+// Queries of `in`, with keys and values of every group-th head.
+static Inputs grouped(const Inputs& in, int64_t group) {
+  Inputs other = in;
+  const auto share = [&](const at::Tensor& rows) {
+    const int64_t heads = rows.size(1) / group;
+    return rows.detach().transpose(1, 2).slice(2, 0, heads).contiguous().transpose(1, 2).requires_grad_();
+  };
+  other.all = other.q;
+  for (auto& level : other.k) {
+    level = share(level);
+    other.all.push_back(level);
+  }
+  other.v = share(in.v);
+  other.all.push_back(other.v);
+  other.all.push_back(other.weights);
+  return other;
+}
+
+Table cuda_attention_grouped(bool quick) {
+  Table table("Grouped key heads on CUDA, L = 3, bf16, causal (B = 4, H = 16): time over that with all heads",
+              {"T", "D", "key heads", "forward", "forward+backward"});
+  for (const int64_t length : {1024, 4096})
+    for (const int64_t width : {64, 128})
+      for (const int64_t group : {4, 16}) {
+        const Inputs in({4, 16, length, width}, at::kBFloat16, at::kCUDA);
+        const Inputs shared = grouped(in, group);
+        std::vector<std::string> cells = {std::to_string(length), std::to_string(width), std::to_string(16 / group)};
+        for (const bool backward : {false, true}) {
+          const Timings t({candidate(
+                               "all", backward, [&] { return ours(in, true); }, in.all, in.direction),
+                           candidate(
+                               "shared", backward, [&] { return ours(shared, true); }, shared.all, in.direction)},
+                          quick ? 5 : 15, wait);
+          cells.push_back(ratio(t, "shared", "all"));
+        }
+        table.add(cells);
+      }
+  return table;
+}
+
+Table cuda_attention_wide_heads(bool quick) {
+  Table table("hkt::attention on CUDA beyond D = 128, L = 3, bf16: ratio of its time to FlashAttention-2's",
+              {"B, H, T, D", "mask", "pass", "ms", "TFLOP/s", "to FlashAttention-2"});
+  for (const int64_t width : {192, 256})
+    for (const int64_t length : {1024, 4096})
+      for (const bool causal : {false, true})
+        for (const bool backward : {false, true}) {
+          const Shape s{16384 / length, 8, length, width};
+          const Inputs in(s, at::kBFloat16, at::kCUDA);
+          const Timings t(
+              {candidate(
+                   "hkt", backward, [&] { return ours(in, causal); }, in.all, in.direction),
+               candidate(
+                   "flash", backward, [&] { return flash(in, causal); }, {in.q[0], in.k[0], in.v}, in.direction)},
+              quick ? 5 : 11, wait);
+          table.add({text(s), causal ? "causal" : "full", backward ? "forward+backward" : "forward",
+                     number(t.seconds("hkt") * 1e3, 3),
+                     number(operations(s, causal, backward) / t.seconds("hkt") / 1e12, 0), ratio(t, "hkt", "flash")});
+        }
+  return table;
+}
+
 }  // namespace hkt::bench

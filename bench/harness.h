@@ -56,6 +56,8 @@ Table attention_shapes(bool quick);
 Table attention_growth_with_length(bool quick);
 Table attention_growth_with_levels(bool quick);
 Table attention_memory(bool quick);
+Table decode_steps(bool quick);
+Table prefill_chunks(bool quick);
 Table downsample_shapes(bool quick);
 Table training_steps(bool quick);
 
@@ -65,6 +67,10 @@ Table cuda_attention_shapes(bool quick);
 Table cuda_attention_levels(bool quick);
 Table cuda_attention_float32(bool quick);
 Table cuda_attention_long(bool quick);
+Table cuda_attention_grouped(bool quick);
+Table cuda_attention_wide_heads(bool quick);
+Table cuda_decode_steps(bool quick);
+Table cuda_prefill_chunks(bool quick);
 Table cuda_training_steps(bool quick);
 
 }  // namespace hkt::bench

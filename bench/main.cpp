@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `make bench`: times the operators and training steps, prints tables, and writes them with commit and machine.
-//   hkt_bench [--quick] [--cuda] [--out NAME]     writes NAME.json and NAME.md (default: no files)
-//   --cuda measures on the first GPU instead of the CPU.
+//   hkt_bench [--quick] [--cuda] [--only N[,N...]] [--out NAME]     writes NAME.json and NAME.md (default: no files)
+//   --cuda measures on the first GPU instead of the CPU; --only: these tables alone, counted from 1.
 #include <ATen/ATen.h>
 #include <torch/utils.h>
 
@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <set>
+#include <sstream>
 
 #include "harness.h"
 #include "train/provenance.h"
@@ -31,6 +33,7 @@ std::string command_line(int count, char** arguments) {
 int main(int count, char** arguments) {
   bool quick = false, cuda = false;
   std::string out;
+  std::set<int> only;
   for (int i = 1; i < count; ++i) {
     const std::string argument = arguments[i];
     if (argument == "--quick") {
@@ -39,8 +42,12 @@ int main(int count, char** arguments) {
       cuda = true;
     } else if (argument == "--out" && i + 1 < count) {
       out = arguments[++i];
+    } else if (argument == "--only" && i + 1 < count) {
+      std::istringstream numbers(arguments[++i]);
+      for (std::string text; std::getline(numbers, text, ',');) only.insert(std::atoi(text.c_str()));
     } else {
-      std::cerr << "hkt_bench: unknown argument '" << argument << "'; allowed are --quick, --cuda and --out NAME\n";
+      std::cerr << "hkt_bench: unknown argument '" << argument
+                << "'; allowed are --quick, --cuda, --only N and --out NAME\n";
       return 2;
     }
   }
@@ -59,12 +66,17 @@ int main(int count, char** arguments) {
                                        &hkt::bench::attention_growth_with_length,
                                        &hkt::bench::attention_growth_with_levels,
                                        &hkt::bench::attention_memory,
+                                       &hkt::bench::decode_steps,
+                                       &hkt::bench::prefill_chunks,
                                        &hkt::bench::downsample_shapes,
                                        &hkt::bench::training_steps};
-  const std::vector<Measure> on_cuda = {&hkt::bench::cuda_attention_shapes, &hkt::bench::cuda_attention_levels,
-                                        &hkt::bench::cuda_attention_float32, &hkt::bench::cuda_attention_long,
-                                        &hkt::bench::cuda_training_steps};
-  for (const Measure measure : cuda ? on_cuda : on_cpu) tables.push_back(measure(quick));
+  const std::vector<Measure> on_cuda = {
+      &hkt::bench::cuda_attention_shapes, &hkt::bench::cuda_attention_levels,  &hkt::bench::cuda_attention_float32,
+      &hkt::bench::cuda_attention_long,   &hkt::bench::cuda_attention_grouped, &hkt::bench::cuda_attention_wide_heads,
+      &hkt::bench::cuda_decode_steps,     &hkt::bench::cuda_prefill_chunks,    &hkt::bench::cuda_training_steps};
+  const auto& measures = cuda ? on_cuda : on_cpu;
+  for (size_t i = 0; i < measures.size(); ++i)
+    if (only.empty() || only.count(static_cast<int>(i) + 1) > 0) tables.push_back(measures[i](quick));
   if (out.empty()) return 0;
 
   nlohmann::json all = {
