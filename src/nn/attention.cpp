@@ -15,6 +15,9 @@ torch::nn::Linear plain_linear(int64_t in, int64_t out) {
   return torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(false));
 }
 
+// Channels of all key heads.
+int64_t key_width(const ModelConfig& config) { return config.key_head_count() * config.head_width(); }
+
 // A container for submodules and parameters with numbered names (filters.1, query_key.0).
 std::shared_ptr<torch::nn::Module> group() { return std::make_shared<torch::nn::Module>(); }
 
@@ -28,20 +31,20 @@ at::Tensor autocast_once(const at::Tensor& x) {
 }  // namespace
 
 HierarchicalAttentionImpl::HierarchicalAttentionImpl(const ModelConfig& config)
-    : value(plain_linear(check(config).width, config.width)),
+    : value(plain_linear(check(config).width, key_width(config))),
       output(plain_linear(config.width, config.width)),
       config_(config),
-      head_width_(config.width / config.heads),
       rotations_(std::make_shared<positions::Table>()) {
   const int64_t width = config.width, heads = config.heads;
   const bool per_level = config.projections == Projections::per_level;
-  const auto identity = at::eye(head_width_).repeat({heads, 1, 1});  // G = I, C = 0: a cone starts as the tied kernel
+  const auto identity =
+      at::eye(config.head_width()).repeat({heads, 1, 1});  // G = I, C = 0: a cone starts as the tied kernel
   auto query_keys = per_level ? register_module("query_key", group()) : nullptr;
   auto cone_gs = per_level && config.psd == Psd::cone ? register_module("cone_g", group()) : nullptr;
   auto cone_cs = per_level && config.psd == Psd::cone ? register_module("cone_c", group()) : nullptr;
   for (int64_t level = 0; level < (per_level ? config.levels : 1); ++level) {
     const auto name = std::to_string(level);
-    const auto linear = plain_linear(width, config.psd == Psd::free ? 2 * width : width);
+    const auto linear = plain_linear(width, config.psd == Psd::free ? width + key_width(config) : width);
     query_key.push_back(per_level ? query_keys->register_module(name, linear) : register_module("query_key", linear));
     if (config.psd != Psd::cone) continue;
     const auto g = identity.clone(), c = at::zeros_like(identity);
@@ -52,13 +55,18 @@ HierarchicalAttentionImpl::HierarchicalAttentionImpl(const ModelConfig& config)
   register_module("output", output);
   if (config.levels > 1) {
     const auto parts = register_module("filters", group());
+    const int64_t channels = config.filter_on == FilterOn::projected ? width + key_width(config) : width;
     for (int64_t level = 1; level < config.levels; ++level) {
       filters.push_back(
-          parts->register_module(std::to_string(level), Downsample(width, config.filter, config.kernel_size)));
+          parts->register_module(std::to_string(level), Downsample(channels, config.filter, config.kernel_size)));
     }
     if (config.weights.kind == LevelWeights::Kind::learned) {
       alpha = register_parameter("alpha", at::zeros({heads, config.levels}));
     }
+  }
+  if (config.short_convolution != Convolution::none) {
+    convolution =
+        register_module("convolution", ShortConvolution(width, config.short_convolution, config.convolution_taps));
   }
 }
 
@@ -84,10 +92,13 @@ at::Tensor HierarchicalAttentionImpl::cone(int64_t level) const {
 
 std::pair<at::Tensor, at::Tensor> HierarchicalAttentionImpl::projections(int64_t level) const {
   const auto& weight = query_key[set_of(level)]->weight;
-  const auto q = weight.narrow(0, 0, config_.width).view({config_.heads, head_width_, config_.width});
+  const int64_t width = config_.width, head_width = config_.head_width(), key_heads = config_.key_head_count();
+  const auto q = weight.narrow(0, 0, width).view({config_.heads, head_width, width});
   switch (config_.psd) {
-    case Psd::free:
-      return {q, weight.narrow(0, config_.width, config_.width).view_as(q)};
+    case Psd::free: {
+      const auto k = weight.narrow(0, width, key_width(config_)).view({key_heads, head_width, width});
+      return {q, key_heads == config_.heads ? k : k.repeat_interleave(config_.heads / key_heads, 0)};
+    }
     case Psd::tied:
       return {q, q};
     case Psd::cone:
@@ -107,27 +118,44 @@ at::Tensor HierarchicalAttentionImpl::query_key_weight(int64_t level) const {
 
 std::vector<at::Tensor> HierarchicalAttentionImpl::hierarchy(const at::Tensor& x) {
   std::vector<at::Tensor> levels{x};
+  if (config_.filter_on == FilterOn::projected) return levels;
   for (auto& filter : filters) levels.push_back(filter(levels.back()));
   return levels;
 }
 
-HierarchicalAttentionImpl::Projected HierarchicalAttentionImpl::projected(const std::vector<at::Tensor>& levels) {
-  Projected result;
+// The rows of queries and keys of all levels before positions are applied, [B, T_l, channels].
+std::vector<at::Tensor> HierarchicalAttentionImpl::level_rows(const std::vector<at::Tensor>& levels) {
+  std::vector<at::Tensor> rows;
   at::Tensor weight;
   for (std::size_t l = 0; l < levels.size(); ++l) {
-    const auto level = static_cast<int64_t>(l);
-    if (l == 0 || query_key.size() > 1) weight = query_key_weight(level);
-    const auto& x = levels[l];
-    const int64_t parts = weight.size(0) / config_.width;
-    auto both = at::linear(x, weight).view({x.size(0), x.size(1), parts, config_.heads, head_width_});
-    if (config_.positions == Positions::rotary) {
-      both = positions::rotate(*rotations_, both, int64_t{1} << level);
-    }
-    const auto split = both.unbind(2);
-    const auto q = split.front().transpose(1, 2);
-    const bool apply_cone = config_.psd == Psd::cone && parts == 1;
+    if (l == 0 || query_key.size() > 1) weight = query_key_weight(static_cast<int64_t>(l));
+    rows.push_back(at::linear(levels[l], weight));
+  }
+  if (config_.filter_on == FilterOn::projected) {
+    for (auto& filter : filters) rows.push_back(filter(rows.back()));
+  }
+  return rows;
+}
+
+std::pair<at::Tensor, at::Tensor> HierarchicalAttentionImpl::queries_and_keys(const at::Tensor& rows,
+                                                                              int64_t level) const {
+  if (rows.size(2) > config_.heads) {
+    const auto split = rows.split_with_sizes({config_.heads, rows.size(2) - config_.heads}, 2);
+    return {split[0].transpose(1, 2), split[1].transpose(1, 2)};
+  }
+  const auto q = rows.transpose(1, 2);
+  return {q, config_.psd == Psd::cone ? at::matmul(q, cone(level).transpose(1, 2)) : q};
+}
+
+HierarchicalAttentionImpl::Projected HierarchicalAttentionImpl::projected(const std::vector<at::Tensor>& levels) {
+  Projected result;
+  for (auto rows : level_rows(levels)) {
+    const auto level = static_cast<int64_t>(result.q.size());
+    rows = rows.unflatten(2, {-1, config_.head_width()});
+    if (config_.positions == Positions::rotary) rows = positions::rotate(*rotations_, rows, int64_t{1} << level);
+    const auto [q, k] = queries_and_keys(rows, level);
     result.q.push_back(q);
-    result.k.push_back(apply_cone ? at::matmul(q, cone(level).transpose(1, 2)) : split.back().transpose(1, 2));
+    result.k.push_back(k);
   }
   return result;
 }
@@ -136,8 +164,10 @@ at::Tensor HierarchicalAttentionImpl::forward(const at::Tensor& input, const std
   TORCH_CHECK_VALUE(input.dim() == 3 && input.size(2) == config_.width, "x has shape ", input.sizes(),
                     "; HierarchicalAttention needs [batch, length, ", config_.width, "].");
   const auto x = autocast_once(input);
-  const auto [q, k] = projected(hierarchy(x));
-  const auto v = value(x).view({x.size(0), x.size(1), config_.heads, head_width_}).transpose(1, 2);
+  const auto mixed = convolution ? convolution(x) : x;
+  const auto [q, k] = projected(hierarchy(mixed));
+  const auto& value_input = config_.convolution_on == ConvolutionOn::qkv ? mixed : x;
+  const auto v = value(value_input).unflatten(2, {-1, config_.head_width()}).transpose(1, 2);
   const auto [out, lse] = hkt::attention(q, k, v, weights(), config_.mask == Mask::causal, lengths);
   return output(out.transpose(1, 2).flatten(2));
 }

@@ -11,8 +11,8 @@ BlockImpl::BlockImpl(const ModelConfig& config)
     : attention_norm(torch::nn::LayerNormOptions({check(config).width})),
       feedforward_norm(torch::nn::LayerNormOptions({config.width})),
       attention(config),
-      expand(config.width, config.feedforward),
-      contract(config.feedforward, config.width),
+      expand(torch::nn::LinearOptions(config.width, config.feedforward).bias(config.biases)),
+      contract(torch::nn::LinearOptions(config.feedforward, config.width).bias(config.biases)),
       dropout_(config.dropout) {
   register_module("attention_norm", attention_norm);
   register_module("attention", attention);
@@ -21,13 +21,14 @@ BlockImpl::BlockImpl(const ModelConfig& config)
   register_module("contract", contract);
 }
 
-at::Tensor BlockImpl::forward(const at::Tensor& input, const std::optional<at::Tensor>& lengths) {
+at::Tensor BlockImpl::forward(const at::Tensor& x, const std::optional<at::Tensor>& lengths) {
+  return after_attention(x, attention->forward(layer_norm(x, attention_norm, NormOutput::autocast), lengths));
+}
+
+at::Tensor BlockImpl::after_attention(const at::Tensor& input, const at::Tensor& attended) {
   const auto dropped = [&](const at::Tensor& x) { return at::dropout(x, dropout_, is_training()); };
-  const auto normed = [](const at::Tensor& x, torch::nn::LayerNorm& norm) {
-    return layer_norm(x, norm, NormOutput::autocast);
-  };
-  const auto x = input + dropped(attention->forward(normed(input, attention_norm), lengths));
-  return x + dropped(contract(at::gelu(expand(normed(x, feedforward_norm)))));
+  const auto x = input + dropped(attended);
+  return x + dropped(contract(at::gelu(expand(layer_norm(x, feedforward_norm, NormOutput::autocast)))));
 }
 
 }  // namespace hkt

@@ -54,14 +54,25 @@ const std::vector<std::pair<std::string, Positions>>& position_names() {
 
 const fields::Table<ModelConfig>& model_table() {
   static const fields::Table<ModelConfig> table = {
+      fields::choice("kind", &ModelConfig::kind,
+                     {{"classifier", ModelKind::classifier}, {"language", ModelKind::language}}),
       fields::integer("levels", &ModelConfig::levels, 1, max_levels),
       fields::integer("heads", &ModelConfig::heads, 1, widest),
+      fields::integer("key_heads", &ModelConfig::key_heads, 0, widest),
       fields::integer("width", &ModelConfig::width, 1, widest),
       fields::integer("blocks", &ModelConfig::blocks, 1, most_blocks),
       fields::integer("feedforward", &ModelConfig::feedforward, 1, largest),
       fields::choice("filter", &ModelConfig::filter,
                      {{"dense", Filter::dense}, {"depthwise", Filter::depthwise}, {"mean", Filter::mean}}),
       fields::integer("kernel_size", &ModelConfig::kernel_size, 1, most_taps),
+      fields::choice("filter_on", &ModelConfig::filter_on,
+                     {{"input", FilterOn::input}, {"projected", FilterOn::projected}}),
+      fields::choice(
+          "short_convolution", &ModelConfig::short_convolution,
+          {{"none", Convolution::none}, {"depthwise", Convolution::depthwise}, {"dense", Convolution::dense}}),
+      fields::integer("convolution_taps", &ModelConfig::convolution_taps, 2, most_taps),
+      fields::choice("convolution_on", &ModelConfig::convolution_on,
+                     {{"qk", ConvolutionOn::qk}, {"qkv", ConvolutionOn::qkv}}),
       fields::choice("projections", &ModelConfig::projections,
                      {{"shared", Projections::shared}, {"per_level", Projections::per_level}}),
       weights_field(),
@@ -69,6 +80,8 @@ const fields::Table<ModelConfig>& model_table() {
       fields::choice("mask", &ModelConfig::mask, {{"none", Mask::none}, {"causal", Mask::causal}}),
       fields::choice("psd", &ModelConfig::psd, {{"free", Psd::free}, {"tied", Psd::tied}, {"cone", Psd::cone}}),
       fields::choice("pooling", &ModelConfig::pooling, {{"mean", Pooling::mean}, {"last", Pooling::last}}),
+      fields::truth("biases", &ModelConfig::biases),
+      fields::truth("tied", &ModelConfig::tied),
       fields::number("dropout", &ModelConfig::dropout, 0, 1),
       fields::integer("classes", &ModelConfig::classes, 1, largest),
       fields::integer("vocab", &ModelConfig::vocab, 1, largest),
@@ -85,7 +98,7 @@ void check_together(const ModelConfig& model) {
     refuse("model.width is " + std::to_string(model.width) + "; it must be a multiple of model.heads, " +
            std::to_string(model.heads) + ".");
   }
-  const std::int64_t head_width = model.width / model.heads;
+  const std::int64_t head_width = model.head_width();
   if (head_width > max_head_width) {
     refuse("model.width / model.heads is " + std::to_string(head_width) + "; it must be from 1 to " +
            std::to_string(max_head_width) + ".");
@@ -97,6 +110,26 @@ void check_together(const ModelConfig& model) {
   if (model.weights.kind == LevelWeights::Kind::one_level && model.weights.level >= model.levels) {
     refuse("model.weights is " + std::to_string(model.weights.level) + "; it must be below model.levels, " +
            std::to_string(model.levels) + ".");
+  }
+  if (model.heads % model.key_head_count() != 0) {
+    refuse("model.key_heads is " + std::to_string(model.key_heads) + "; it must divide model.heads, " +
+           std::to_string(model.heads) + " (0: as many).");
+  }
+  if (model.psd != Psd::free && model.key_head_count() != model.heads) {
+    refuse("model.key_heads is " + std::to_string(model.key_heads) +
+           "; where keys are computed from queries (model.psd \"tied\" or \"cone\") it must be 0 or model.heads.");
+  }
+  if (model.filter_on == FilterOn::projected && model.levels > 1 &&
+      (model.filter == Filter::dense || model.projections == Projections::per_level || model.psd != Psd::free)) {
+    refuse(
+        "model.filter_on is \"projected\"; that needs a \"depthwise\" or \"mean\" model.filter, \"shared\" "
+        "model.projections and a \"free\" model.psd.");
+  }
+  if (model.kind == ModelKind::language && model.mask != Mask::causal) {
+    refuse("model.mask is \"none\"; a language model needs \"causal\".");
+  }
+  if (model.kind != ModelKind::language && model.tied) {
+    refuse("model.tied is true; only a language model (model.kind) can share the weights of embedding and head.");
   }
 }
 

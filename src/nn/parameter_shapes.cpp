@@ -11,18 +11,25 @@ namespace {
 using Shapes = std::map<std::string, std::vector<std::int64_t>>;
 
 void add_attention(Shapes& shapes, const std::string& prefix, const ModelConfig& config) {
-  const std::int64_t width = config.width, heads = config.heads, head_width = width / heads;
+  const std::int64_t width = config.width, heads = config.heads, head_width = config.head_width();
+  const std::int64_t keys = config.key_head_count() * head_width;  // channels of all key heads
   const bool per_level = config.projections == Projections::per_level;
   for (std::int64_t level = 0; level < (per_level ? config.levels : 1); ++level) {
     const auto suffix = per_level ? std::string(".").append(std::to_string(level)) : std::string();
-    shapes[prefix + "query_key" + suffix + ".weight"] = {config.psd == Psd::free ? 2 * width : width, width};
+    shapes[prefix + "query_key" + suffix + ".weight"] = {config.psd == Psd::free ? width + keys : width, width};
     if (config.psd != Psd::cone) continue;
     shapes[prefix + "cone_g" + suffix] = shapes[prefix + "cone_c" + suffix] = {heads, head_width, head_width};
   }
-  shapes[prefix + "value.weight"] = shapes[prefix + "output.weight"] = {width, width};
+  shapes[prefix + "value.weight"] = {keys, width};
+  shapes[prefix + "output.weight"] = {width, width};
+  if (config.short_convolution != Convolution::none) {
+    auto& shape = shapes[prefix + "convolution.weight"];
+    shape = {config.convolution_taps, width};
+    if (config.short_convolution == Convolution::dense) shape.push_back(width);
+  }
   for (std::int64_t level = 1; level < config.levels && config.filter != Filter::mean; ++level) {
     auto& shape = shapes[prefix + "filters." + std::to_string(level) + ".weight"];
-    shape = {config.kernel_size, width};
+    shape = {config.kernel_size, config.filter_on == FilterOn::projected ? width + keys : width};
     if (config.filter == Filter::dense) shape.push_back(width);
   }
   if (config.levels > 1 && config.weights.kind == LevelWeights::Kind::learned) {
@@ -30,8 +37,8 @@ void add_attention(Shapes& shapes, const std::string& prefix, const ModelConfig&
   }
 }
 
-void add_layer(Shapes& shapes, const std::string& name, std::vector<std::int64_t> weight) {
-  shapes[name + ".bias"] = {weight.front()};
+void add_layer(Shapes& shapes, const std::string& name, std::vector<std::int64_t> weight, bool bias = true) {
+  if (bias) shapes[name + ".bias"] = {weight.front()};
   shapes[name + ".weight"] = std::move(weight);
 }
 
@@ -47,11 +54,12 @@ Shapes parameter_shapes(const ModelConfig& config) {
     add_layer(shapes, prefix + "attention_norm", {width});
     add_attention(shapes, prefix + "attention.", config);
     add_layer(shapes, prefix + "feedforward_norm", {width});
-    add_layer(shapes, prefix + "expand", {config.feedforward, width});
-    add_layer(shapes, prefix + "contract", {width, config.feedforward});
+    add_layer(shapes, prefix + "expand", {config.feedforward, width}, config.biases);
+    add_layer(shapes, prefix + "contract", {width, config.feedforward}, config.biases);
   }
   add_layer(shapes, "norm", {width});
-  add_layer(shapes, "head", {config.classes, width});
+  const bool language = config.kind == ModelKind::language;
+  if (!config.tied) add_layer(shapes, "head", {language ? config.vocab : config.classes, width}, config.biases);
   return shapes;
 }
 

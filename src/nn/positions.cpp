@@ -44,22 +44,37 @@ at::Tensor sinusoids(Table& table, int64_t length, int64_t width, const at::Tens
       .narrow(0, 0, length);
 }
 
+namespace {
+
+at::ScalarType real_type_of(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
+
+const at::Tensor& factors(Table& table, int64_t length, int64_t width, at::ScalarType type, const at::Device& device) {
+  const auto make = [&](int64_t rows) {
+    const auto angle = angles(rows, width, device);
+    return at::complex(angle.cos(), angle.sin());
+  };
+  return rows_of(table, length, c10::toComplexType(real_type_of(type)), device, make);
+}
+
+}  // namespace
+
+at::Tensor rotated(const at::Tensor& x, const at::Tensor& rotations) {
+  const int64_t width = x.size(-1);
+  const auto pairs = at::view_as_complex(x.to(real_type_of(x.scalar_type())).unflatten(-1, {width / 2, 2}));
+  return at::view_as_real(pairs * rotations).flatten(-2).to(x.scalar_type());
+}
+
 at::Tensor rotate(Table& table, const at::Tensor& x, int64_t stride) {
   const int64_t rows = x.size(1), width = x.size(-1);
   const int64_t length = rows == 0 ? 0 : (rows - 1) * stride + 1;
-  const auto real_type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const auto make = [&](int64_t table_rows) {
-    const auto angle = angles(table_rows, width, x.device());
-    return at::complex(angle.cos(), angle.sin());
-  };
-  const auto& rotations = rows_of(table, length, c10::toComplexType(real_type), x.device(), make);
-
   std::vector<int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
   shape[1] = rows;
   shape.back() = width / 2;
-  const auto factors = rotations.slice(0, 0, length, stride).view(shape);
-  const auto pairs = at::view_as_complex(x.to(real_type).unflatten(-1, {width / 2, 2}));
-  return at::view_as_real(pairs * factors).flatten(-2).to(x.scalar_type());
+  return rotated(x, factors(table, length, width, x.scalar_type(), x.device()).slice(0, 0, length, stride).view(shape));
+}
+
+at::Tensor rotations(Table& table, const at::Tensor& position, int64_t end, int64_t width, at::ScalarType type) {
+  return factors(table, end, width, type, position.device()).index_select(0, position).unsqueeze(1);
 }
 
 }  // namespace hkt::positions
