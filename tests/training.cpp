@@ -300,13 +300,13 @@ TEST(Learner, LearnsAToyTask) {
   std::vector<std::int64_t> lengths(30, 8);
   const auto split = split_of(lengths);
   train::Learner learner(config, at::kCPU);
-  const auto before = train::evaluate(learner.model(), split, config, at::kCPU);
+  const auto before = train::evaluate(*learner.model(), split, config, at::kCPU);
   std::vector<std::int64_t> all(30);
   std::iota(all.begin(), all.end(), std::int64_t{0});
   const auto batch = data::make_batch(split, all, {.batch = 30, .max_length = 64});
   double loss = 0;
   for (int step = 0; step < 150; ++step) loss = learner.step(batch, 3e-3).wait().mean_loss;
-  const auto after = train::evaluate(learner.model(), split, config, at::kCPU);
+  const auto after = train::evaluate(*learner.model(), split, config, at::kCPU);
   EXPECT_LT(loss, 0.1);
   EXPECT_EQ(after.tally.accuracy(), 1);
   EXPECT_LT(after.tally.mean_loss(), before.tally.mean_loss());

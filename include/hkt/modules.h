@@ -148,6 +148,9 @@ class HKT_EXPORT TransformerImpl : public torch::nn::Module {
   std::shared_ptr<hkt::positions::Table> sinusoids_;  // computed when needed, not saved in checkpoints
 };
 
+// Either of the two models.
+using Transformer = std::shared_ptr<TransformerImpl>;
+
 // Tokens to the logits of classes, [B, classes]: pooling over the valid tokens and a linear head.
 class HKT_EXPORT ClassifierImpl : public TransformerImpl {
  public:
@@ -176,6 +179,6 @@ class HKT_EXPORT LanguageModelImpl : public TransformerImpl {
 TORCH_MODULE(LanguageModel);
 
 // The model that config.kind names.
-HKT_EXPORT std::shared_ptr<TransformerImpl> create_model(const ModelConfig& config);
+HKT_EXPORT Transformer create_model(const ModelConfig& config);
 
 }  // namespace hkt

@@ -14,6 +14,7 @@ void add_data(CLI::App& program, Action& action);
 void add_train(CLI::App& program, Action& action);
 void add_eval(CLI::App& program, Action& action);
 void add_predict(CLI::App& program, Action& action);
+void add_generate(CLI::App& program, Action& action);
 void add_export(CLI::App& program, Action& action);
 void add_explain(CLI::App& program, Action& action);
 void add_report(CLI::App& program, Action& action);

@@ -41,6 +41,17 @@ data::Dataset load_data(const DataConfig& config) {
   return dataset;
 }
 
+data::Streams load_streams(const DataConfig& config) {
+  data::Streams streams;
+  {
+    Progress progress("data");
+    streams = data::load_streams(config,
+                                 [&](auto done, auto total, const auto& what) { progress.show(done, total, what); });
+  }
+  for (const auto& notice : streams.notices) warn(notice);
+  return streams;
+}
+
 experiments::PoolHooks pool_hooks(LiveLines& lines) {
   experiments::PoolHooks hooks;
   hooks.progress = [&](const std::vector<experiments::RunProgress>& running, std::size_t waiting) {

@@ -10,6 +10,7 @@ namespace hkt::cli {
 
 // Loads data with a progress bar, and prints its notices (such as a rebuilt cache).
 data::Dataset load_data(const DataConfig& config);
+data::Streams load_streams(const DataConfig& config);
 
 // Shows one line per run. `lines` must outlive the pool that uses the hooks.
 experiments::PoolHooks pool_hooks(LiveLines& lines);

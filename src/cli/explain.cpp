@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -39,6 +40,7 @@ struct Input {
 };
 
 Input input_of(const LoadedRun& run, const std::string& split_name, std::int64_t index) {
+  if (run.is_language()) throw std::invalid_argument("--index is for classifiers; a language model explains a --text.");
   const auto& split = split_of(run.dataset, split_name);
   if (index < 0 || index >= split.size()) {
     throw std::invalid_argument(
@@ -59,7 +61,7 @@ at::Tensor attention_of(const theory::HeadScores& head) {
   return scores.softmax(1);
 }
 
-ordered_json maps_of(Classifier& model, const ModelConfig& config, const at::Tensor& tokens) {
+ordered_json maps_of(TransformerImpl& model, const ModelConfig& config, const at::Tensor& tokens) {
   ordered_json blocks = ordered_json::array();
   theory::walk(model, tokens, [&](std::int64_t, HierarchicalAttentionImpl& attention, const theory::BlockView& seen) {
     ordered_json heads = ordered_json::array();
@@ -74,6 +76,31 @@ ordered_json maps_of(Classifier& model, const ModelConfig& config, const at::Ten
   return blocks;
 }
 
+struct Answer {
+  std::string label;
+  double probability;
+};
+
+// A classifier's classes, or the most probable next tokens of a language model.
+std::vector<Answer> answers_of(TransformerImpl& model, const std::vector<std::string>& labels, const Config& config,
+                               const at::Tensor& tokens) {
+  constexpr std::int64_t most = 12;
+  const auto logits = model.forward(tokens.unsqueeze(0))[0];
+  std::vector<Answer> answers;
+  if (config.model.kind == ModelKind::classifier) {
+    const auto probabilities = at::softmax(logits, 0);
+    for (std::size_t i = 0; i < labels.size(); ++i)
+      answers.push_back({labels[i], probabilities[static_cast<std::int64_t>(i)].item<double>()});
+    return answers;
+  }
+  const auto [probabilities, best] = at::softmax(logits[-1], 0).topk(std::min(most, config.model.vocab));
+  for (std::int64_t i = 0; i < best.size(0); ++i) {
+    const auto token = static_cast<std::uint8_t>(best[i].item<std::int64_t>());
+    answers.push_back({data::token_text(config.data.task, token), probabilities[i].item<double>()});
+  }
+  return answers;
+}
+
 int run(const Options& options) {
   if (options.threads) at::set_num_threads(*options.threads);
   if (options.index.has_value() == !options.text.empty()) {
@@ -82,7 +109,7 @@ int run(const Options& options) {
   // A text needs no data set.
   const auto loaded = options.index
                           ? load_run(options.folder, at::kCPU)
-                          : LoadedRun{{options.folder}, train::load_model({options.folder}, at::kCPU, warn), {}};
+                          : LoadedRun{{options.folder}, train::load_model({options.folder}, at::kCPU, warn), {}, {}};
   const auto& config = loaded.config();
   auto input = options.index ? input_of(loaded, options.split, *options.index)
                              : Input{data::encode(config.data.task, options.text), {}};
@@ -103,28 +130,27 @@ int run(const Options& options) {
   }
   const at::NoGradGuard no_grad;
   const auto tokens = at::tensor(at::ArrayRef<std::uint8_t>(input.tokens), at::kLong);
-  auto model = theory::exact_copy(loaded.trained.model, config.model);
-  const auto probabilities = at::softmax(model->forward(tokens.unsqueeze(0))[0], 0);
-  const auto& labels = loaded.trained.identity.labels;
-  const auto best = probabilities.argmax().item<std::int64_t>();
+  const auto model = theory::exact_copy(*loaded.trained.model);
+  const auto answers = answers_of(*model, loaded.trained.identity.labels, config, tokens);
+  const auto& best = *std::max_element(answers.begin(), answers.end(),
+                                       [](const auto& a, const auto& b) { return a.probability < b.probability; });
 
   ordered_json data = {{"title", "What " + loaded.directory.folder.string() + " looked at"},
                        {"image", config.data.task == Task::scifar && tokens.size(0) == 1024},
                        {"spaced", config.data.task == Task::listops},
-                       {"prediction", labels[static_cast<std::size_t>(best)]},
+                       {"prediction", best.label},
                        {"label", input.label ? ordered_json(*input.label) : ordered_json()},
                        {"probabilities", ordered_json::array()},
                        {"tokens", ordered_json::array()},
                        {"causal", config.model.mask == Mask::causal}};
-  for (std::size_t i = 0; i < labels.size(); ++i)
-    data["probabilities"].push_back(
-        {{"label", labels[i]}, {"probability", probabilities[static_cast<std::int64_t>(i)].item<double>()}});
+  for (const auto& [label, probability] : answers)
+    data["probabilities"].push_back({{"label", label}, {"probability", probability}});
   for (const auto token : input.tokens) data["tokens"].push_back(data::token_text(config.data.task, token));
-  data["blocks"] = maps_of(model, config.model, tokens);
+  data["blocks"] = maps_of(*model, config.model, tokens);
   data["where"] = train::provenance();
   write_file(options.out, report::explanation(data));
-  fmt::print("{}\t{:.4f}{}\n{}\n", printable(labels[static_cast<std::size_t>(best)]),
-             probabilities[best].item<double>(), input.label ? "\t(the label is " + printable(*input.label) + ")" : "",
+  fmt::print("{}\t{:.4f}{}\n{}\n", printable(best.label), best.probability,
+             input.label ? "\t(the label is " + printable(*input.label) + ")" : "",
              printable(std::filesystem::absolute(options.out).string()));
   return 0;
 }

@@ -2,9 +2,12 @@
 // A trained run: its model, config and data, loaded for the commands that examine it.
 #include "loaded_run.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <vector>
 
+#include "data/batches.h"
+#include "data/windows.h"
 #include "experiment_view.h"
 #include "files/json_fields.h"
 #include "options.h"
@@ -12,31 +15,56 @@
 
 namespace hkt::cli {
 
+namespace {
+
+// The part of that name; throws if there is none.
+template <class Parts>
+const auto& part_of(const Parts& parts, const std::string& name, bool has_test) {
+  if (name == "train") return parts.train;
+  if (name == "validation") return parts.validation;
+  if (name != "test") {
+    const std::vector<std::string> known = {"train", "validation", "test"};
+    throw std::invalid_argument("--split is \"" + name + "\"; it must be one of " + fields::quoted_list(known) +
+                                " (nearest: \"" + fields::nearest(name, known) + "\").");
+  }
+  if (!has_test) throw std::invalid_argument("this run's data has no test split; use --split validation.");
+  return parts.test;
+}
+
+}  // namespace
+
 LoadedRun load_run(const std::string& folder, at::Device device) {
   LoadedRun run;
   run.directory = {folder};
   run.trained = train::load_model(run.directory, device, warn);
-  run.dataset = load_data(run.config().data);
+  if (is_stream(run.config().data.task)) {
+    run.streams = load_streams(run.config().data);
+  } else {
+    run.dataset = load_data(run.config().data);
+  }
   if (run.dataset.labels != run.trained.identity.labels) {
     throw std::invalid_argument("the labels of the data have changed since the model was trained.");
   }
-  if (run.dataset.fingerprint != run.trained.identity.data) {
+  const auto& fingerprint = run.is_language() ? run.streams.fingerprint : run.dataset.fingerprint;
+  if (fingerprint != run.trained.identity.data) {
     warn("the data has changed since the model was trained; its training examples may now be in another split.");
   }
   return run;
 }
 
 const data::Split& split_of(const data::Dataset& dataset, const std::string& name) {
-  if (name == "train") return dataset.train;
-  if (name == "validation") return dataset.validation;
-  if (name != "test") {
-    const std::vector<std::string> known = {"train", "validation", "test"};
-    throw std::invalid_argument("--split is \"" + name + "\"; it must be one of " + fields::quoted_list(known) +
-                                " (nearest: \"" + fields::nearest(name, known) + "\").");
-  }
-  if (dataset.test.size() == 0)
-    throw std::invalid_argument("this run's data has no test split; use --split validation.");
-  return dataset.test;
+  return part_of(dataset, name, dataset.test.size() > 0);
+}
+
+const data::Stream& split_of(const data::Streams& streams, const std::string& name) {
+  return part_of(streams, name, !streams.test.tokens.empty());
+}
+
+std::vector<at::Tensor> inputs_of(const LoadedRun& run, const std::string& split, std::int64_t count) {
+  constexpr std::int64_t long_enough = 1024;  // a window of a stream has no end of its own
+  const auto longest = run.config().model.max_length;
+  return run.is_language() ? data::first_windows(split_of(run.streams, split), std::min(longest, long_enough), count)
+                           : data::longest_sequences(split_of(run.dataset, split), longest, count);
 }
 
 }  // namespace hkt::cli

@@ -2,11 +2,14 @@
 // A trained run and its data, for the commands that analyse trained models.
 #pragma once
 
-#include <ATen/Device.h>
+#include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "data/dataset.h"
+#include "data/stream.h"
 #include "train/checkpoint.h"
 
 namespace hkt::cli {
@@ -14,9 +17,11 @@ namespace hkt::cli {
 struct LoadedRun {
   train::RunDirectory directory;
   train::TrainedModel trained;
-  data::Dataset dataset;
+  data::Dataset dataset;  // of a classifier
+  data::Streams streams;  // of a language model
 
   const Config& config() const { return trained.identity.config; }
+  bool is_language() const { return config().model.kind == ModelKind::language; }
 };
 
 // Shows progress and prints warnings on standard error. Throws std::invalid_argument if the data's labels are no longer
@@ -25,5 +30,10 @@ LoadedRun load_run(const std::string& folder, at::Device device);
 
 // train, validation or test; throws std::invalid_argument for another name or a missing test split.
 const data::Split& split_of(const data::Dataset& dataset, const std::string& name);
+const data::Stream& split_of(const data::Streams& streams, const std::string& name);
+
+// Inputs of a model from a split, [T] each, at most max_length tokens: the longest sequences, or windows of a stream one after
+// the other, at most 1,024 tokens.
+std::vector<at::Tensor> inputs_of(const LoadedRun& run, const std::string& split, std::int64_t count);
 
 }  // namespace hkt::cli

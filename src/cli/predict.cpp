@@ -126,6 +126,9 @@ int run(const Options& options) {
   if (options.machine.threads) at::set_num_threads(*options.machine.threads);
   const auto trained = train::load_model({options.folder}, device, warn);
   const auto& config = trained.identity.config;
+  if (config.model.kind == ModelKind::language) {
+    throw std::invalid_argument(options.folder + " contains a language model; hkt generate uses it.");
+  }
   if (config.data.task == Task::scifar) data::encode(config.data.task, "");  // throws: images only
   const std::size_t at_once = ::isatty(STDIN_FILENO) != 0 ? 1 : lines_at_once;
   const Predictor predictor(trained, device, options.json);

@@ -47,13 +47,12 @@ void print_summary(const nlohmann::ordered_json& result) {
 nlohmann::ordered_json examine(const std::string& folder, const Options& options) {
   auto loaded = load_run(folder, at::kCPU);
   const auto& config = loaded.config();
-  const auto sequences =
-      data::longest_sequences(split_of(loaded.dataset, options.split), config.model.max_length, options.sequences);
+  const auto sequences = inputs_of(loaded, options.split, options.sequences);
   if (sequences.empty()) throw std::invalid_argument("the " + options.split + " split has no sequences.");
   auto model = loaded.trained.model;
   if (options.random) {
     torch::manual_seed(static_cast<std::uint64_t>(options.seed));
-    model = Classifier(config.model);
+    model = create_model(config.model);
   }
   nlohmann::ordered_json examination;
   {
@@ -61,7 +60,7 @@ nlohmann::ordered_json examine(const std::string& folder, const Options& options
     theory::LabOptions lab;
     lab.seed = options.seed;
     lab.progress = [&](auto done, auto total) { progress.show(done, total, "sequences"); };
-    examination = theory::examine(model, config.model, sequences, lab);
+    examination = theory::examine(*model, sequences, lab);
   }
   nlohmann::ordered_json result = {{"format", 1},
                                    {"model",

@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <numbers>
 #include <stdexcept>
 
 #include "commands.h"
 #include "data/batches.h"
 #include "data/dataset.h"
+#include "data/stream.h"
 #include "interrupt.h"
 #include "options.h"
 #include "print.h"
@@ -36,29 +38,49 @@ struct Options {
   MachineOptions machine;
 };
 
+// One of the two, and what the trainer sees of it.
 struct Prepared {
   data::Dataset dataset;
+  data::Streams streams;
   train::Identity identity;
+  std::unique_ptr<train::TrainingData> data;
 };
 
-Prepared prepare(const train::ConfigDraft& draft) {
+std::unique_ptr<Prepared> prepare(const train::ConfigDraft& draft) {
   Progress progress("data");
-  Prepared prepared;
-  prepared.dataset = data::load(
-      draft.config().data,
-      [&](std::int64_t done, std::int64_t total, const std::string& what) { progress.show(done, total, what); });
-  prepared.identity = {draft.fitted_to(prepared.dataset.vocab, std::ssize(prepared.dataset.labels)),
-                       prepared.dataset.labels, prepared.dataset.fingerprint};
-  train::check_data(prepared.dataset);
-  for (const auto& notice : prepared.dataset.notices) progress.say("hkt: " + notice);
+  auto prepared = std::make_unique<Prepared>();
+  const auto& wanted = draft.config().data;
+  const data::Notify notify = [&](std::int64_t done, std::int64_t total, const std::string& what) {
+    progress.show(done, total, what);
+  };
+  const auto take = [&](const auto& data, const std::vector<std::string>& labels) {
+    prepared->identity = {draft.fitted_to(data.vocab, std::ssize(labels)), labels, data.fingerprint};
+    prepared->data = train::training_data(data, prepared->identity.config);
+    for (const auto& notice : data.notices) progress.say("hkt: " + notice);
+  };
+  if (is_stream(wanted.task)) {
+    prepared->streams = data::load_streams(wanted, notify);
+    take(prepared->streams, {});
+  } else {
+    prepared->dataset = data::load(wanted, notify);
+    take(prepared->dataset, prepared->dataset.labels);
+  }
   return prepared;
 }
 
 void describe(const Prepared& prepared) {
+  const auto& model = prepared.identity.config.model;
+  if (model.kind == ModelKind::language) {
+    fmt::print("{} training bytes, {} validation bytes, {} documents; {} parameters\n",
+               prepared.streams.train.tokens.size(), prepared.streams.validation.tokens.size(),
+               prepared.streams.documents, count_parameters(model));
+    std::fflush(stdout);
+    return;
+  }
   const auto& data = prepared.dataset;
   fmt::print("{} training sequences, {} validation sequences, {} classes\n", data.train.size(), data.validation.size(),
              data.labels.size());
-  const auto longest = prepared.identity.config.model.max_length;
+  const auto longest = model.max_length;
   for (const auto& [name, split] : {std::pair("training", &data.train), std::pair("validation", &data.validation)}) {
     if (const auto cut = data::count_cut(*split, longest); cut > 0) {
       fmt::print("{} of {} {} sequences are longer than model.max_length, {}, and are cut there\n", cut, split->size(),
@@ -68,19 +90,33 @@ void describe(const Prepared& prepared) {
   std::fflush(stdout);
 }
 
-train::Hooks hooks_for(Progress& progress) {
+std::string line_of(const train::StepProgress& now, bool language) {
+  const auto begin = fmt::format("epoch {}/{}", now.epoch + 1, now.epochs);
+  if (language) {
+    return fmt::format("{}  {:.3f} bits per byte  {:.0f} tokens/s  {:.0f} % of a matrix product's rate", begin,
+                       now.tally.bits(), now.tokens_per_second, 100 * now.utilisation);
+  }
+  return fmt::format("{}  loss {:.3f}  accuracy {:.1f} %  {:.0f} tokens/s", begin, now.tally.mean_loss(),
+                     100 * now.tally.accuracy(), now.tokens_per_second);
+}
+
+std::string line_of(const train::EpochResult& result, bool language) {
+  const auto best = result.best ? "  best" : "";
+  if (language) {
+    return fmt::format("epoch {:2}  training {:.4f} bits per byte  validation {:.4f} bits per byte{}", result.epoch + 1,
+                       result.train.bits(), result.validation.bits(), best);
+  }
+  return fmt::format("epoch {:2}  training loss {:.4f}, accuracy {:.2f} %  validation loss {:.4f}, accuracy {:.2f} %{}",
+                     result.epoch + 1, result.train.mean_loss(), 100 * result.train.accuracy(),
+                     result.validation.mean_loss(), 100 * result.validation.accuracy(), best);
+}
+
+train::Hooks hooks_for(Progress& progress, bool language) {
   train::Hooks hooks;
-  hooks.step = [&](const train::StepProgress& now) {
-    progress.show(now.step, now.steps,
-                  fmt::format("epoch {}/{}  loss {:.3f}  accuracy {:.1f} %  {:.0f} tokens/s", now.epoch + 1, now.epochs,
-                              now.tally.mean_loss(), 100 * now.tally.accuracy(), now.tokens_per_second));
+  hooks.step = [&progress, language](const train::StepProgress& now) {
+    progress.show(now.step, now.steps, line_of(now, language));
   };
-  hooks.epoch = [&](const train::EpochResult& result) {
-    progress.say(
-        fmt::format("epoch {:2}  training loss {:.4f}, accuracy {:.2f} %  validation loss {:.4f}, accuracy {:.2f} %{}",
-                    result.epoch + 1, result.train.mean_loss(), 100 * result.train.accuracy(),
-                    result.validation.mean_loss(), 100 * result.validation.accuracy(), result.best ? "  best" : ""));
-  };
+  hooks.epoch = [&progress, language](const train::EpochResult& result) { progress.say(line_of(result, language)); };
   hooks.warn = [&](const std::string& text) { progress.say("hkt: " + text); };
   hooks.stop = [] { return Interrupt::asked(); };
   return hooks;
@@ -106,16 +142,15 @@ int run(const Options& options, const train::RunDirectory& directory, const Prep
   const Interrupt interrupt;
   const auto device = device_of(options, prepared.identity.config.train);
   at::set_num_threads(options.machine.threads.value_or(static_cast<int>(prepared.identity.config.train.threads)));
+  const bool language = prepared.identity.config.model.kind == ModelKind::language;
   train::Outcome outcome = {};
   {
     Progress progress(directory.folder.filename().string());
-    auto hooks = hooks_for(progress);
+    auto hooks = hooks_for(progress, language);
     if (options.quiet) hooks.step = {}, hooks.epoch = {};
-    const auto& model = prepared.identity.config.model;
-    const auto probed = data::longest_sequences(prepared.dataset.validation, std::min(model.max_length, longest_probe),
-                                                probed_sequences);
-    if (!probed.empty()) hooks.probe = [&](const Classifier& now) { return theory::probe(now, model, probed); };
-    train::Trainer trainer(directory, prepared.identity, prepared.dataset, device, std::move(hooks));
+    const auto probed = prepared.data->examples(longest_probe, probed_sequences);
+    if (!probed.empty()) hooks.probe = [&](const TransformerImpl& now) { return theory::probe(now, probed); };
+    train::Trainer trainer(directory, prepared.identity, *prepared.data, device, std::move(hooks));
     outcome = trainer.run();
   }
   if (!outcome.finished) {
@@ -124,8 +159,10 @@ int run(const Options& options, const train::RunDirectory& directory, const Prep
     return interrupted;
   }
   if (!options.quiet) {
-    fmt::print("done: best validation accuracy {:.2f} % after epoch {}; the model is {}\n", 100 * outcome.best_accuracy,
-               outcome.best_epoch + 1, directory.model().string());
+    const auto result = language ? fmt::format("{:.4f} bits per byte", outcome.best.loss / std::numbers::ln2)
+                                 : fmt::format("accuracy {:.2f} %", 100 * outcome.best.accuracy);
+    fmt::print("done: best validation {} after epoch {}; the model is {}\n", result, outcome.best_epoch + 1,
+               directory.model().string());
   }
   return 0;
 }
@@ -148,12 +185,12 @@ int begin(const Options& options) {
   device_of(options, draft.config().train);
   train::check_free(options.out);
   const auto prepared = prepare(draft);
-  if (!options.quiet) describe(prepared);
+  if (!options.quiet) describe(*prepared);
   const train::RunDirectory directory{options.out};
   const train::RunLock lock(directory);
-  train::create_run(directory, prepared.identity.config.to_json());
+  train::create_run(directory, prepared->identity.config.to_json());
   try {
-    return run(options, directory, prepared);
+    return run(options, directory, *prepared);
   } catch (...) {
     // Not even the first state could be written, so there is nothing to resume.
     if (!std::filesystem::exists(directory.state())) train::remove_run(directory);
@@ -171,14 +208,14 @@ int resume(const Options& options) {
                                 " contains a model without its training state, so training cannot be resumed.");
   }
   const train::RunLock lock(directory);
-  return run(options, directory, prepare(train::ConfigDraft(directory.config().string())));
+  return run(options, directory, *prepare(train::ConfigDraft(directory.config().string())));
 }
 
 }  // namespace
 
 void add_train(CLI::App& program, Action& action) {
   const auto options = std::make_shared<Options>();
-  auto& command = *program.add_subcommand("train", "Train a classifier and write a run directory");
+  auto& command = *program.add_subcommand("train", "Train a classifier or a language model and write a run directory");
   command.add_option("preset", options->preset, "a preset or a config file in JSON");
   command.add_option("--set", options->changes, "change a key of the config: section.key=value")
       ->allow_extra_args(true);
@@ -191,7 +228,8 @@ void add_train(CLI::App& program, Action& action) {
   for (const auto& preset : train::presets()) footer += fmt::format("  {:12} {}\n", preset.name, preset.what);
   footer += "\nExamples:\n  hkt train listops --out runs/hkt\n";
   footer += "  hkt train listops --set model.levels=1 --out runs/standard     standard attention\n";
-  footer += "  hkt train text --set data.train=reviews.tsv --out runs/mine\n  hkt train --resume runs/hkt";
+  footer += "  hkt train text --set data.train=reviews.tsv --out runs/mine\n";
+  footer += "  hkt train lm --set data.train=books --out runs/books\n  hkt train --resume runs/hkt";
   command.footer(footer);
   command.callback([options, &action] {
     action = [options] { return options->resume.empty() ? begin(*options) : resume(*options); };

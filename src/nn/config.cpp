@@ -52,8 +52,8 @@ const std::vector<std::pair<std::string, Positions>>& position_names() {
   return names;
 }
 
-const fields::Table<ModelConfig>& model_table() {
-  static const fields::Table<ModelConfig> table = {
+fields::Table<ModelConfig> make_model_table(ModelKind kind) {
+  fields::Table<ModelConfig> table = {
       fields::choice("kind", &ModelConfig::kind,
                      {{"classifier", ModelKind::classifier}, {"language", ModelKind::language}}),
       fields::integer("levels", &ModelConfig::levels, 1, max_levels),
@@ -79,15 +79,25 @@ const fields::Table<ModelConfig>& model_table() {
       fields::choice("positions", &ModelConfig::positions, position_names()),
       fields::choice("mask", &ModelConfig::mask, {{"none", Mask::none}, {"causal", Mask::causal}}),
       fields::choice("psd", &ModelConfig::psd, {{"free", Psd::free}, {"tied", Psd::tied}, {"cone", Psd::cone}}),
-      fields::choice("pooling", &ModelConfig::pooling, {{"mean", Pooling::mean}, {"last", Pooling::last}}),
       fields::truth("biases", &ModelConfig::biases),
-      fields::truth("tied", &ModelConfig::tied),
       fields::number("dropout", &ModelConfig::dropout, 0, 1),
-      fields::integer("classes", &ModelConfig::classes, 1, largest),
       fields::integer("vocab", &ModelConfig::vocab, 1, largest),
       fields::integer("max_length", &ModelConfig::max_length, 1, longest)};
+  if (kind == ModelKind::language) {
+    table.push_back(fields::truth("tied", &ModelConfig::tied));
+  } else {
+    table.push_back(fields::choice("pooling", &ModelConfig::pooling, {{"mean", Pooling::mean}, {"last", Pooling::last}}));
+    table.push_back(fields::integer("classes", &ModelConfig::classes, 1, largest));
+  }
   return table;
 }
+
+// The keys that mean something for a kind of model; "kind" is the first.
+const fields::Table<ModelConfig>& model_table(ModelKind kind) {
+  static const auto classifier = make_model_table(ModelKind::classifier), language = make_model_table(ModelKind::language);
+  return kind == ModelKind::language ? language : classifier;
+}
+
 
 [[noreturn]] void refuse(const std::string& sentence) { throw std::invalid_argument(sentence); }
 
@@ -128,9 +138,6 @@ void check_together(const ModelConfig& model) {
   if (model.kind == ModelKind::language && model.mask != Mask::causal) {
     refuse("model.mask is \"none\"; a language model needs \"causal\".");
   }
-  if (model.kind != ModelKind::language && model.tied) {
-    refuse("model.tied is true; only a language model (model.kind) can share the weights of embedding and head.");
-  }
 }
 
 }  // namespace
@@ -143,16 +150,17 @@ std::string name_of(Positions positions) {
 }
 
 const ModelConfig& check(const ModelConfig& model) {
-  fields::check(model_table(), "model", model);
+  fields::check(model_table(model.kind), "model", model);
   check_together(model);
   return model;
 }
 
 void read_json(const fields::Json& json, ModelConfig& model) {
-  fields::read(model_table(), "model", json, model);
+  if (json.is_object() && json.contains("kind")) model_table(model.kind).front().read(model, "model.kind", json["kind"]);
+  fields::read(model_table(model.kind), "model", json, model);
   check_together(model);
 }
 
-fields::OrderedJson to_json(const ModelConfig& model) { return fields::write(model_table(), check(model)); }
+fields::OrderedJson to_json(const ModelConfig& model) { return fields::write(model_table(model.kind), check(model)); }
 
 }  // namespace hkt

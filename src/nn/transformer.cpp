@@ -84,7 +84,7 @@ at::Tensor TransformerImpl::hidden(const at::Tensor& tokens, const std::optional
   return x;
 }
 
-std::shared_ptr<TransformerImpl> create_model(const ModelConfig& config) {
+Transformer create_model(const ModelConfig& config) {
   if (config.kind == ModelKind::language) return LanguageModel(config).ptr();
   return Classifier(config).ptr();
 }

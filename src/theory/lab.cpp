@@ -173,6 +173,11 @@ struct HeadStatistics {
   }
 };
 
+// Whether the scores of a level are X(l) M X(l)ᵀ: neither rotations nor filters come between inputs and scores.
+bool has_bilinear_form(const ModelConfig& config) {
+  return config.positions != Positions::rotary && config.filter_on == FilterOn::input;
+}
+
 json spectra_of(const HierarchicalAttentionImpl& attention, std::int64_t head, std::int64_t levels, bool per_level,
                 bool with_eigenvalues) {
   json all = json::array();
@@ -185,17 +190,17 @@ json spectra_of(const HierarchicalAttentionImpl& attention, std::int64_t head, s
 
 }  // namespace
 
-nlohmann::ordered_json examine(const Classifier& model, const ModelConfig& config,
-                               const std::vector<at::Tensor>& sequences, const LabOptions& options) {
+nlohmann::ordered_json examine(const TransformerImpl& model, const std::vector<at::Tensor>& sequences, const LabOptions& options) {
   const at::NoGradGuard no_grad;
-  auto exact = exact_copy(model, config);
+  const auto& config = model.config();
+  const auto exact = exact_copy(model);
   const auto levels = static_cast<std::size_t>(config.levels);
   const RowSampler sampler(sequences, config.levels, options.gaussian_samples, options.gaussian_columns, options.seed);
   std::vector<std::vector<HeadStatistics>> statistics(
       static_cast<std::size_t>(config.blocks),
       std::vector<HeadStatistics>(static_cast<std::size_t>(config.heads), HeadStatistics(levels)));
   for (std::size_t i = 0; i < sequences.size(); ++i) {
-    walk(exact, sequences[i], [&](std::int64_t block, HierarchicalAttentionImpl& attention, const BlockView& seen) {
+    walk(*exact, sequences[i], [&](std::int64_t block, HierarchicalAttentionImpl& attention, const BlockView& seen) {
       for (std::int64_t head = 0; head < config.heads; ++head) {
         auto& own = statistics[static_cast<std::size_t>(block)][static_cast<std::size_t>(head)];
         const auto scores = seen.head(attention, config, head);
@@ -203,7 +208,7 @@ nlohmann::ordered_json examine(const Classifier& model, const ModelConfig& confi
         for (std::int64_t level = 0; level < config.levels; ++level) {
           const auto rows = sampler.rows(i, level, scores.levels[static_cast<std::size_t>(level)]);
           if (rows.defined()) own.rows[static_cast<std::size_t>(level)].push_back(rows);
-          if (config.positions == Positions::rotary) continue;  // no bilinear form to commute with
+          if (!has_bilinear_form(config)) continue;
           const auto [query, key] = attention.projections(level);
           own.commutation.add(commutation_error(seen.inputs[static_cast<std::size_t>(level)], query[head], key[head],
                                                 level, sequences[i].size(0)));
@@ -224,7 +229,7 @@ nlohmann::ordered_json examine(const Classifier& model, const ModelConfig& confi
       entry["spectrum"] =
           spectra_of(attention, head, config.levels, config.projections == Projections::per_level, true);
       entry.update(statistics[static_cast<std::size_t>(index)][static_cast<std::size_t>(head)].to_json());
-      if (config.positions == Positions::rotary) entry["commutation_error"] = nullptr;
+      if (!has_bilinear_form(config)) entry["commutation_error"] = nullptr;
       heads.push_back(std::move(entry));
     }
     blocks.push_back({{"block", index++}, {"heads", std::move(heads)}});
@@ -239,11 +244,11 @@ nlohmann::ordered_json examine(const Classifier& model, const ModelConfig& confi
             {"levels", contained.levels}}}};
 }
 
-nlohmann::ordered_json probe(const Classifier& model, const ModelConfig& config,
-                             const std::vector<at::Tensor>& sequences) {
+nlohmann::ordered_json probe(const TransformerImpl& model, const std::vector<at::Tensor>& sequences) {
   constexpr std::int64_t samples = 256, columns = 32;
   const at::NoGradGuard no_grad;
-  auto exact = exact_copy(model, config);
+  const auto& config = model.config();
+  const auto exact = exact_copy(model);
   const RowSampler sampler(sequences, config.levels, samples, columns, 0);
   json blocks = json::array();
   for (std::int64_t block = 0; block < config.blocks; ++block) {
@@ -256,7 +261,7 @@ nlohmann::ordered_json probe(const Classifier& model, const ModelConfig& config,
       static_cast<std::size_t>(config.blocks),
       std::vector<Rows>(static_cast<std::size_t>(config.heads), Rows(static_cast<std::size_t>(config.levels))));
   for (std::size_t i = 0; i < sequences.size(); ++i) {
-    walk(exact, sequences[i], [&](std::int64_t block, HierarchicalAttentionImpl& attention, const BlockView& seen) {
+    walk(*exact, sequences[i], [&](std::int64_t block, HierarchicalAttentionImpl& attention, const BlockView& seen) {
       for (std::int64_t head = 0; head < config.heads; ++head) {
         const auto scores = seen.head(attention, config, head);
         auto& own = rows[static_cast<std::size_t>(block)][static_cast<std::size_t>(head)];

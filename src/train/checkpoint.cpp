@@ -25,7 +25,7 @@ constexpr std::string_view parameter_prefix = "model/", optimizer_prefix = "opti
 constexpr const char* generator_name = "generator/cpu";
 constexpr const char* cuda_generator_name = "generator/cuda";
 
-json to_json(const Tally& tally) { return {tally.loss, tally.correct, tally.sequences}; }
+json to_json(const Tally& tally) { return {tally.loss, tally.correct, tally.predictions}; }
 
 // Throws if the value is not an integer.
 std::int64_t integer_from(const json& value) {
@@ -41,8 +41,8 @@ json to_json(const Position& position) {
           {"epoch_tally", to_json(position.epoch_tally)},
           {"recent_tally", to_json(position.recent_tally)},
           {"best_epoch", position.best_epoch},
-          {"best_accuracy", position.best_accuracy},
-          {"best_loss", position.best_loss},
+          {"best_accuracy", position.best.accuracy},
+          {"best_loss", position.best.loss},
           {"finished", position.finished},
           {"metrics_bytes", position.metrics_bytes},
           {"seconds", position.seconds}};
@@ -56,8 +56,8 @@ Position position_from(const json& value) {
   position.epoch_tally = tally_from(value.at("epoch_tally"));
   position.recent_tally = tally_from(value.at("recent_tally"));
   position.best_epoch = integer_from(value.at("best_epoch"));
-  position.best_accuracy = value.at("best_accuracy");
-  position.best_loss = value.at("best_loss");
+  position.best.accuracy = value.at("best_accuracy");
+  position.best.loss = value.at("best_loss");
   position.finished = value.at("finished");
   position.metrics_bytes = static_cast<std::uint64_t>(integer_from(value.at("metrics_bytes")));
   position.seconds = value.at("seconds");
@@ -72,7 +72,9 @@ Metadata to_metadata(const Identity& identity) {
   throw std::runtime_error(path.string() + " " + why + ".");
 }
 
-// The names of the classes: one per class of the model, no two alike.
+std::int64_t class_count(const ModelConfig& model) { return model.kind == ModelKind::classifier ? model.classes : 0; }
+
+// The names of the classes: one per class of the model, no two alike. A language model has none.
 std::vector<std::string> labels_from(const fs::path& path, const std::string& text, std::int64_t classes) {
   constexpr std::size_t longest = 256;
   const auto list = json::parse(text, nullptr, false);
@@ -103,7 +105,7 @@ Identity identity_from(const fs::path& path, const Metadata& metadata) {
   } catch (const std::invalid_argument& error) {
     throw std::runtime_error(path.string() + " has an invalid config: " + error.what());
   }
-  identity.labels = labels_from(path, metadata.at("labels"), identity.config.model.classes);
+  identity.labels = labels_from(path, metadata.at("labels"), class_count(identity.config.model));
   identity.data = metadata.at("data");
   return identity;
 }
@@ -169,15 +171,15 @@ void check_position(const fs::path& path, const Position& position, const TrainC
                     std::int64_t steps_per_epoch) {
   constexpr std::int64_t most = std::int64_t{1} << 53;  // leaves room for later additions
   const auto is_count = [](const Tally& tally) {
-    return std::isfinite(tally.loss) && tally.correct >= 0 && tally.correct <= tally.sequences &&
-           tally.sequences <= most;
+    return std::isfinite(tally.loss) && tally.correct >= 0 && tally.correct <= tally.predictions &&
+           tally.predictions <= most;
   };
   const auto last_epoch = config.epochs - (position.finished ? 0 : 1);
   const bool possible =
       position.epoch >= 0 && position.epoch <= last_epoch && position.batch >= 0 && position.batch <= steps_per_epoch &&
       position.step == position.epoch * steps_per_epoch + position.batch && position.best_epoch >= -1 &&
       position.best_epoch < position.epoch + 1 && is_count(position.epoch_tally) && is_count(position.recent_tally) &&
-      std::isfinite(position.best_accuracy) && std::isfinite(position.best_loss) && position.seconds >= 0 &&
+      std::isfinite(position.best.accuracy) && std::isfinite(position.best.loss) && position.seconds >= 0 &&
       std::isfinite(position.seconds);
   if (!possible) refuse(path, "has an impossible training position");
 }
@@ -269,7 +271,7 @@ TrainedModel load_model(const RunDirectory& run, at::Device device, const Warn& 
       if (parameters.empty()) continue;  // saved before the end of the first epoch
       TrainedModel trained{identity_from(path, file.metadata), is_model ? file.checksum : "", nullptr};
       check_parameters(path, trained.identity.config.model, parameters);
-      trained.model = Classifier(trained.identity.config.model);
+      trained.model = create_model(trained.identity.config.model);
       set_parameters(*trained.model, parameters);
       trained.model->to(device);
       trained.model->eval();

@@ -18,10 +18,14 @@ constexpr std::int64_t largest = std::int64_t{1} << 30;  // for values that only
 const fields::Table<TrainConfig>& train_table() {
   static const fields::Table<TrainConfig> table = {
       fields::integer("epochs", &TrainConfig::epochs, 1, largest),
+      fields::integer("epoch_steps", &TrainConfig::epoch_steps, 0, largest),
       fields::integer("batch", &TrainConfig::batch, 1, largest),
+      fields::integer("accumulate", &TrainConfig::accumulate, 1, largest),
       fields::number("learning_rate", &TrainConfig::learning_rate, 0, 10),
       fields::number("weight_decay", &TrainConfig::weight_decay, 0, 10),
+      fields::number("beta2", &TrainConfig::beta2, 0, 1),
       fields::number("warmup", &TrainConfig::warmup, 0, 1),
+      fields::number("final_rate", &TrainConfig::final_rate, 0, 1),
       fields::number("gradient_norm", &TrainConfig::gradient_norm, 0, 1e9),
       fields::integer("patience", &TrainConfig::patience, 0, largest),
       fields::integer("seed", &TrainConfig::seed, 0, largest),
@@ -34,7 +38,9 @@ const fields::Table<TrainConfig>& train_table() {
       fields::choice(
           "precision", &TrainConfig::precision,
           {{"auto", Precision::automatic}, {"float32", Precision::float32}, {"bfloat16", Precision::bfloat16}}),
-      fields::number("checkpoint_seconds", &TrainConfig::checkpoint_seconds, 0, 1e9)};
+      fields::number("checkpoint_seconds", &TrainConfig::checkpoint_seconds, 0, 1e9),
+      fields::integer("validation_tokens", &TrainConfig::validation_tokens, 0, largest),
+      fields::truth("tensorboard", &TrainConfig::tensorboard)};
   return table;
 }
 

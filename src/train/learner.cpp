@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/functional/loss.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "train/autocast.h"
@@ -15,23 +16,25 @@
 namespace hkt::train {
 namespace {
 
-at::Tensor logits_of(Classifier& model, const data::Batch& batch, bool bfloat16) {
+Transformer create_on(at::Device device, const ModelConfig& config) {
+  auto model = create_model(config);
+  model->to(device);
+  return model;
+}
+
+}  // namespace
+
+// Windows of a stream have no padding, but for the last ones in an evaluation, which nothing before them sees.
+at::Tensor logits_of(TransformerImpl& model, const data::Batch& batch, bool bfloat16) {
   const Autocast autocast(bfloat16, batch.tokens.device());
-  return model->forward(batch.tokens, batch.lengths).to(at::kFloat);
+  const bool padded = model.config().kind == ModelKind::classifier;
+  return model.forward(batch.tokens, padded ? std::optional(batch.lengths) : std::nullopt).to(at::kFloat);
 }
 
 data::Batch on_device(const data::Batch& batch, at::Device device) {
   return {batch.tokens.to(device, true), batch.lengths.to(device, true), batch.labels.to(device, true),
           batch.valid_tokens};
 }
-
-Classifier create_on(at::Device device, const ModelConfig& config) {
-  Classifier model(config);
-  model->to(device);
-  return model;
-}
-
-}  // namespace
 
 data::Shape batch_shape(const Config& config) {
   return {config.train.batch, config.model.max_length, config.train.padding == Padding::full, config.train.bucket};
@@ -80,6 +83,7 @@ struct Learner::ShapeGraph {};
 Learner::Learner(const Config& config, at::Device device, CudaGraphs graphs)
     : device_(device),
       bfloat16_(uses_bfloat16(config, device)),
+      accumulate_(config.train.accumulate),
       graphs_used_(graphs),
       model_(create_on(device, config.model)),
       optimizer_(*model_, config.train) {
@@ -101,13 +105,32 @@ StepResult Learner::step(const data::Batch& batch, double learning_rate) {
   return launch_step(on_device(batch, device_));
 }
 
-StepResult Learner::launch_step(const data::Batch& batch) {
-  const auto logits = logits_of(model_, batch, bfloat16_);
-  const auto loss = torch::nn::functional::cross_entropy(logits, batch.labels);
+std::pair<at::Tensor, at::Tensor> Learner::backward(const data::Batch& batch, double share) {
+  const auto logits = logits_of(*model_, batch, bfloat16_).flatten(0, -2);
+  const auto labels = batch.labels.flatten();
+  auto loss = torch::nn::functional::cross_entropy(logits, labels);
+  if (share < 1) loss = loss * share;
   loss.backward();
   const at::NoGradGuard no_grad;
-  const auto correct = logits.argmax(1).eq(batch.labels).sum();
-  return {loss.detach(), correct, optimizer_.step()};
+  return {loss.detach(), logits.argmax(1).eq(labels).sum()};
+}
+
+StepResult Learner::launch_step(const data::Batch& batch) {
+  if (accumulate_ == 1) {
+    const auto [loss, correct] = backward(batch, 1);
+    return {loss, correct, optimizer_.step()};
+  }
+  const std::int64_t size = batch.tokens.size(0), part = (size + accumulate_ - 1) / accumulate_;
+  at::Tensor loss, correct;
+  for (std::int64_t begin = 0; begin < size; begin += part) {
+    const auto rows = std::min(part, size - begin);
+    const auto own = [&](const at::Tensor& all) { return all.narrow(0, begin, rows); };
+    const auto share = static_cast<double>(rows) / static_cast<double>(size);
+    const auto [own_loss, own_correct] = backward({own(batch.tokens), own(batch.lengths), own(batch.labels)}, share);
+    loss = loss.defined() ? loss + own_loss : own_loss;
+    correct = correct.defined() ? correct + own_correct : own_correct;
+  }
+  return {loss, correct, optimizer_.step()};
 }
 
 #ifdef HKT_WITH_CUDA
@@ -162,11 +185,11 @@ std::int64_t Learner::parameters() const {
   return count;
 }
 
-Predictions evaluate(Classifier& model, const data::Split& split, const Config& config, at::Device device,
+Predictions evaluate(TransformerImpl& model, const data::Split& split, const Config& config, at::Device device,
                      const Watch& watch) {
   const at::NoGradGuard no_grad;
-  const bool was_training = model->is_training();
-  model->eval();
+  const bool was_training = model.is_training();
+  model.eval();
   constexpr std::int64_t largest_batch = 1024;  // limits memory, whatever train.batch is
   auto shape = batch_shape(config);
   shape.batch = std::min(shape.batch, largest_batch);
@@ -180,8 +203,8 @@ Predictions evaluate(Classifier& model, const data::Split& split, const Config& 
     result.logits.index_copy_(0, where,
                               logits_of(model, on_device(*batch, device), uses_bfloat16(config, device)).cpu());
     result.labels.index_copy_(0, where, batch->labels);
-    result.tally.sequences += where.size(0);
-    if (watch) watch(result.tally.sequences, split.size());
+    result.tally.predictions += where.size(0);
+    if (watch) watch(result.tally.predictions, split.size());
   }
   if (split.size() > 0) {
     result.tally.loss =
@@ -190,7 +213,7 @@ Predictions evaluate(Classifier& model, const data::Split& split, const Config& 
             .item<double>();
     result.tally.correct = result.logits.argmax(1).eq(result.labels).sum().item<std::int64_t>();
   }
-  model->train(was_training);
+  model.train(was_training);
   return result;
 }
 

@@ -13,7 +13,7 @@
 namespace hkt::train {
 namespace {
 
-constexpr double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+constexpr double beta1 = 0.9, epsilon = 1e-8;
 
 bool is_matrix(const std::string& name, const at::Tensor& parameter) {
   return parameter.dim() >= 2 && !name.ends_with("alpha");
@@ -26,7 +26,8 @@ double learning_rate(const TrainConfig& config, std::int64_t step, std::int64_t 
   const double now = static_cast<double>(step) + 1;
   if (now <= warm) return config.learning_rate * now / warm;
   const double share = std::min(1.0, (now - warm) / std::max(1.0, static_cast<double>(steps) - warm));
-  return config.learning_rate * 0.5 * (1 + std::cos(std::numbers::pi * share));
+  const double cosine = 0.5 * (1 + std::cos(std::numbers::pi * share));
+  return config.learning_rate * (config.final_rate + (1 - config.final_rate) * cosine);
 }
 
 Optimizer::Optimizer(const torch::nn::Module& module, const TrainConfig& config) : config_(config) {
@@ -69,7 +70,7 @@ at::Tensor Optimizer::step() {
     next += static_cast<std::ptrdiff_t>(group->parameters.size());
     at::_foreach_add_(group->steps, 1);
     at::_fused_adamw_(group->parameters, own, group->means, group->squares, {}, group->steps, learning_rate_, beta1,
-                      beta2, group->weight_decay, epsilon, false, false);
+                      config_.beta2, group->weight_decay, epsilon, false, false);
     for (auto& parameter : group->parameters) parameter.mutable_grad().reset();
   }
   return norm;

@@ -22,6 +22,41 @@ struct NamedConfig {
   json overrides;  // of the defaults
 };
 
+// Byte language models: GPT-2's shape with rotary positions and no biases. The number of levels follows from the length,
+// see default_levels.
+json language(const json& model, const json& train, const json& data) {
+  json config = {{"model",
+                  {{"kind", "language"},
+                   {"mask", "causal"},
+                   {"positions", "rotary"},
+                   {"filter", "depthwise"},
+                   {"kernel_size", 4},
+                   {"width", 256},
+                   {"blocks", 6},
+                   {"feedforward", 1024},
+                   {"biases", false},
+                   {"dropout", 0.0}}},
+                 {"train",
+                  {{"epochs", 10},
+                   {"epoch_steps", 250},
+                   {"learning_rate", 2e-3},
+                   {"weight_decay", 0.1},
+                   {"beta2", 0.95},
+                   {"final_rate", 0.1},
+                   {"validation_tokens", 262144}}},
+                 {"data", {{"validation", 0.05}}}};
+  config["model"].update(model);
+  config["train"].update(train);
+  config["data"].update(data);
+  return config;
+}
+
+// Of a language model whose config does not say: coarse levels need length to pay.
+std::int64_t default_levels(std::int64_t length) {
+  constexpr std::int64_t long_context = 2048;
+  return length < long_context ? 3 : 5;
+}
+
 json listops(const std::string& preset) {
   const auto data = data::listops_preset(preset);
   return {{"model", {{"max_length", data.max_tokens}}}, {"data", to_json(data)}};
@@ -38,7 +73,16 @@ const std::vector<NamedConfig>& named_configs() {
         {"train", {{"epochs", 12}}},
         {"data", {{"task", "imdb"}}}}},
       {{"text", "your own labels and texts: --set data.train=FILE (.tsv or .jsonl) and optionally data.test=FILE"},
-       {{"model", {{"positions", "rotary"}, {"max_length", 1024}}}, {"data", {{"task", "text"}}}}}};
+       {{"model", {{"positions", "rotary"}, {"max_length", 1024}}}, {"data", {{"task", "text"}}}}},
+      {{"lm", "a byte language model of your own text: --set data.train=FILE or FOLDER (T = 1,024)"},
+       language({{"max_length", 1024}}, {{"batch", 32}}, {{"task", "lm"}})},
+      {{"enwik8", "a byte language model of Wikipedia (T = 4,096)"},
+       language({{"max_length", 4096}}, {{"batch", 8}}, {{"task", "enwik8"}})},
+      {{"shakespeare", "a byte language model of Shakespeare's plays, small (T = 256)"},
+       language({{"max_length", 256}, {"width", 128}, {"blocks", 4}, {"feedforward", 512}, {"dropout", 0.1}},
+                {{"batch", 32}, {"epochs", 8}}, {{"task", "shakespeare"}})},
+      {{"wikitext2", "a byte language model of Wikipedia articles (T = 1,024)"},
+       language({{"max_length", 1024}}, {{"batch", 32}}, {{"task", "wikitext2"}})}};
   return all;
 }
 
@@ -100,6 +144,17 @@ void check(const Config& config) {
                                 "; it must be at most model.max_length, " + std::to_string(config.model.max_length) +
                                 ", because an expression cannot be cut.");
   }
+  const bool stream = is_stream(config.data.task), language = config.model.kind == ModelKind::language;
+  if (stream != language) {
+    throw std::invalid_argument("model.kind is \"" + std::string(language ? "language" : "classifier") +
+                                "\", and data.task is \"" + data::task_name(config.data.task) + "\", which is for " +
+                                (stream ? "language models." : "classifiers."));
+  }
+  if (!stream && (config.train.epoch_steps > 0 || config.train.validation_tokens > 0)) {
+    throw std::invalid_argument(
+        "train.epoch_steps and train.validation_tokens are for language models; a classifier's epoch is a pass over its "
+        "data, and all of its validation data is used.");
+  }
 }
 
 }  // namespace
@@ -116,6 +171,8 @@ ConfigDraft::ConfigDraft(const Config& config) : overrides_(to_json(config)) { u
 
 void ConfigDraft::update() {
   config_ = config_from(overrides_);
+  if (config_.model.kind == ModelKind::language && !is_set("levels"))
+    config_.model.levels = default_levels(config_.model.max_length);
   check(config_);
 }
 
@@ -141,18 +198,19 @@ ConfigDraft ConfigDraft::with_absolute_paths() const {
   return draft;
 }
 
+bool ConfigDraft::is_set(const char* model_key) const {
+  return overrides_.contains("model") && overrides_["model"].contains(model_key);
+}
+
 Config ConfigDraft::fitted_to(std::int64_t vocab, std::int64_t classes) const {
-  const auto is_set = [&](const char* key) {
-    return overrides_.contains("model") && overrides_["model"].contains(key);
-  };
   auto config = config_;
   if (!is_set("vocab")) config.model.vocab = vocab;
-  if (!is_set("classes")) config.model.classes = classes;
+  if (config.model.kind == ModelKind::classifier && !is_set("classes")) config.model.classes = classes;
   if (config.model.vocab < vocab) {
     throw std::invalid_argument("model.vocab is " + std::to_string(config.model.vocab) + "; the data needs at least " +
                                 std::to_string(vocab) + ".");
   }
-  if (config.model.classes != classes) {
+  if (config.model.kind == ModelKind::classifier && config.model.classes != classes) {
     throw std::invalid_argument("model.classes is " + std::to_string(config.model.classes) + "; the data has " +
                                 std::to_string(classes) + " labels.");
   }

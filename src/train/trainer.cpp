@@ -35,34 +35,20 @@ void use_deterministic_algorithms(bool enabled) {
 void add(Tally& to, const Tally& from) {
   to.loss += from.loss;
   to.correct += from.correct;
-  to.sequences += from.sequences;
+  to.predictions += from.predictions;
 }
 
 }  // namespace
 
-void check_data(const data::Dataset& dataset) {
-  if (dataset.labels.size() == 1) {
-    throw std::invalid_argument("every sequence of the data has the label " + quote(dataset.labels.front()) +
-                                "; training needs at least two labels.");
-  }
-  if (dataset.train.size() > 0 && dataset.validation.size() > 0) return;
-  throw std::invalid_argument("the data has " + std::to_string(dataset.train.size()) + " training and " +
-                              std::to_string(dataset.validation.size()) +
-                              " validation sequences; training needs both (data.validation sets the share held back).");
-}
-
-Trainer::Trainer(RunDirectory run, Identity identity, const data::Dataset& dataset, at::Device device, Hooks hooks)
+Trainer::Trainer(RunDirectory run, Identity identity, const TrainingData& data, at::Device device, Hooks hooks)
     : run_(std::move(run)),
       identity_(std::move(identity)),
-      dataset_(dataset),
+      data_(data),
       device_(device),
       hooks_(std::move(hooks)),
-      shape_(batch_shape(identity_.config)),
-      steps_per_epoch_((dataset.train.size() + settings().batch - 1) / settings().batch),
+      steps_per_epoch_(data.steps_per_epoch()),
       steps_(steps_per_epoch_ * settings().epochs),
-      line_every_(std::max<std::int64_t>(1, steps_per_epoch_ / lines_per_epoch)) {
-  check_data(dataset);
-}
+      line_every_(std::max<std::int64_t>(1, steps_per_epoch_ / lines_per_epoch)) {}
 
 Outcome Trainer::run() {
   restore();
@@ -74,7 +60,7 @@ Outcome Trainer::run() {
     if (position_.batch > 0) save();  // a lost metrics line must not cost the steps since the last checkpoint
     throw;
   }
-  return {position_.finished, position_.step, position_.best_epoch, position_.best_accuracy};
+  return {position_.finished, position_.step, position_.best_epoch, position_.best};
 }
 
 void Trainer::restore() {
@@ -99,31 +85,30 @@ void Trainer::restore() {
 
 void Trainer::begin_metrics() {
   metrics_ = std::make_unique<MetricsFile>(run_.metrics(), position_.metrics_bytes);
+  if (settings().tensorboard) events_ = std::make_unique<EventFile>(run_.folder, position_.step);
+  if (is_language()) throughput_ = Throughput(identity_.config, device_);
   if (saved_step_ >= 0) return;
-  metrics_->add(probed({{"event", "start"},
-                        {"parameters", learner_->parameters()},
-                        {"steps", steps_},
-                        {"epochs", settings().epochs},
-                        {"train_sequences", dataset_.train.size()},
-                        {"validation_sequences", dataset_.validation.size()},
-                        {"cut_sequences", data::count_cut(dataset_.train, shape_.max_length)},
-                        {"device", device_.str()},
-                        {"precision", uses_bfloat16(identity_.config, device_) ? "bfloat16" : "float32"},
-                        {"threads", at::get_num_threads()}}));
+  nlohmann::ordered_json line = {{"event", "start"},
+                                 {"parameters", learner_->parameters()},
+                                 {"steps", steps_},
+                                 {"epochs", settings().epochs}};
+  line.update(data_.description());
+  line.update({{"device", device_.str()},
+               {"precision", uses_bfloat16(identity_.config, device_) ? "bfloat16" : "float32"},
+               {"threads", at::get_num_threads()}});
+  metrics_->add(probed(std::move(line)));
   save();
 }
 
 bool Trainer::run_epoch() {
-  auto order =
-      data::training_order(dataset_.train, shape_, static_cast<std::uint64_t>(settings().seed), position_.epoch);
-  data::BatchQueue queue(dataset_.train, std::move(order), shape_, static_cast<std::size_t>(position_.batch));
+  const auto next_batch = data_.batches(position_.epoch, position_.batch);
   epoch_begin_ = Clock::now();
   tokens_ = 0;
   wait_seconds_ = 0;
   const double seconds_before = position_.seconds;
   while (true) {
     const auto requested = Clock::now();
-    const auto batch = queue.next();
+    const auto batch = next_batch();
     wait_seconds_ += seconds_since(requested);
     if (!batch) break;
     train_step(*batch);
@@ -138,7 +123,7 @@ bool Trainer::run_epoch() {
 
 void Trainer::train_step(const data::Batch& batch) {
   pending_.push_back(learner_->step(batch, learning_rate(settings(), position_.step, steps_)));
-  pending_sizes_.push_back(batch.labels.size(0));
+  pending_sizes_.push_back(batch.labels.numel());
   tokens_ += batch.valid_tokens;
   ++position_.step;
   ++position_.batch;
@@ -148,9 +133,11 @@ void Trainer::train_step(const data::Batch& batch) {
   if (line) write_step_line();
   if (hooks_.step && (line || device_.is_cpu())) {
     hooks_.step({position_.step, steps_, position_.epoch, settings().epochs, position_.epoch_tally,
-                 static_cast<double>(tokens_) / seconds_since(epoch_begin_)});
+                 tokens_per_second(), throughput_.utilisation(tokens_per_second())});
   }
 }
+
+double Trainer::tokens_per_second() const { return static_cast<double>(tokens_) / seconds_since(epoch_begin_); }
 
 void Trainer::fail_not_finite(const std::string& what, std::int64_t step) {
   metrics_->add({{"event", "diverged"}, {"step", step}, {"what", what}});
@@ -182,15 +169,25 @@ void Trainer::read_pending() {
 
 void Trainer::write_step_line() {
   const auto& recent = position_.recent_tally;
-  metrics_->add({{"event", "step"},
-                 {"step", position_.step},
-                 {"epoch", position_.epoch},
-                 {"loss", recent.mean_loss()},
-                 {"accuracy", recent.accuracy()},
-                 {"learning_rate", learning_rate(settings(), position_.step - 1, steps_)},
-                 {"gradient_norm", last_gradient_norm_},
-                 {"tokens_per_second", static_cast<double>(tokens_) / seconds_since(epoch_begin_)}});
+  nlohmann::ordered_json line = {{"event", "step"},
+                                 {"step", position_.step},
+                                 {"epoch", position_.epoch},
+                                 {"loss", recent.mean_loss()},
+                                 {"accuracy", recent.accuracy()},
+                                 {"learning_rate", learning_rate(settings(), position_.step - 1, steps_)},
+                                 {"gradient_norm", last_gradient_norm_},
+                                 {"tokens_per_second", tokens_per_second()}};
+  if (is_language()) {
+    line["bits_per_byte"] = recent.bits();
+    line["utilisation"] = throughput_.utilisation(tokens_per_second());
+  }
+  write(line);
   position_.recent_tally = {};
+}
+
+void Trainer::write(const nlohmann::ordered_json& line) {
+  metrics_->add(line);
+  if (events_) events_->add(line);
 }
 
 // The level weights λ by block, head and level.
@@ -212,7 +209,7 @@ std::vector<std::vector<std::vector<double>>> Trainer::level_weights() {
 nlohmann::ordered_json Trainer::probed(nlohmann::ordered_json line) {
   if (!hooks_.probe) return line;
   const auto begin = Clock::now();
-  line["theory"] = hooks_.probe(learner_->model());
+  line["theory"] = hooks_.probe(*learner_->model());
   line["probe_seconds"] = seconds_since(begin);
   return line;
 }
@@ -220,29 +217,32 @@ nlohmann::ordered_json Trainer::probed(nlohmann::ordered_json line) {
 void Trainer::end_epoch() {
   const double wait_share = wait_seconds_ / std::max(seconds_since(epoch_begin_), 1e-9);
   const auto begin = Clock::now();
-  const auto validation = evaluate(learner_->model(), dataset_.validation, identity_.config, device_).tally;
+  const auto validation = data_.validate(*learner_->model(), device_);
   if (!std::isfinite(validation.mean_loss())) fail_not_finite("validation loss", position_.step);
-  const bool best = position_.best_epoch < 0 || validation.accuracy() > position_.best_accuracy ||
-                    (validation.accuracy() == position_.best_accuracy && validation.mean_loss() < position_.best_loss);
+  const bool best = position_.best_epoch < 0 || data_.is_better(validation.quality(), position_.best);
   if (best) {
     position_.best_epoch = position_.epoch;
-    position_.best_accuracy = validation.accuracy();
-    position_.best_loss = validation.mean_loss();
+    position_.best = validation.quality();
     best_ = copy_of_parameters(*learner_->model());
     save_model(run_, identity_, best_);
   }
-  metrics_->add(probed({{"event", "epoch"},
-                        {"epoch", position_.epoch},
-                        {"step", position_.step},
-                        {"train_loss", position_.epoch_tally.mean_loss()},
-                        {"train_accuracy", position_.epoch_tally.accuracy()},
-                        {"validation_loss", validation.mean_loss()},
-                        {"validation_accuracy", validation.accuracy()},
-                        {"best", best},
-                        {"level_weights", level_weights()},
-                        {"seconds", position_.seconds},
-                        {"data_wait_share", wait_share},
-                        {"validation_seconds", seconds_since(begin)}}));
+  nlohmann::ordered_json line = {{"event", "epoch"},
+                                 {"epoch", position_.epoch},
+                                 {"step", position_.step},
+                                 {"train_loss", position_.epoch_tally.mean_loss()},
+                                 {"train_accuracy", position_.epoch_tally.accuracy()},
+                                 {"validation_loss", validation.mean_loss()},
+                                 {"validation_accuracy", validation.accuracy()}};
+  if (is_language()) {
+    line["train_bits_per_byte"] = position_.epoch_tally.bits();
+    line["validation_bits_per_byte"] = validation.bits();
+  }
+  line.update({{"best", best},
+               {"level_weights", level_weights()},
+               {"seconds", position_.seconds},
+               {"data_wait_share", wait_share},
+               {"validation_seconds", seconds_since(begin)}});
+  write(probed(std::move(line)));
   if (hooks_.epoch) hooks_.epoch({position_.epoch, position_.epoch_tally, validation, best});
   ++position_.epoch;
   position_.batch = 0;
@@ -255,7 +255,8 @@ void Trainer::end_epoch() {
                    {"reason", early ? "patience" : "finished"},
                    {"step", position_.step},
                    {"best_epoch", position_.best_epoch},
-                   {"best_validation_accuracy", position_.best_accuracy}});
+                   {"best_validation_accuracy", position_.best.accuracy},
+                   {"best_validation_loss", position_.best.loss}});
   }
   save();
 }

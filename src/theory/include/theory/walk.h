@@ -15,18 +15,18 @@
 namespace hkt::theory {
 
 // A float64 copy on the CPU.
-Classifier exact_copy(const Classifier& model, const ModelConfig& config);
+Transformer exact_copy(const TransformerImpl& model);
 
 // The inputs, queries and keys of one block's attention for one sequence.
 struct BlockView {
-  std::vector<at::Tensor> inputs;  // X(l), [T_l, width]
-  std::vector<at::Tensor> q, k;    // [heads, T_l, head width]
+  std::vector<at::Tensor> inputs;  // X(l), [T_l, width]; level 0 alone if the filters act on queries and keys
+  std::vector<at::Tensor> q, k;    // [heads, T_l, head width]; k has as many heads as there are of keys
 
   HeadScores head(HierarchicalAttentionImpl& attention, const ModelConfig& config, std::int64_t index) const;
 };
 
 // Calls view(block, attention, seen) for each block in order; tokens [T].
 using View = std::function<void(std::int64_t block, HierarchicalAttentionImpl& attention, const BlockView& seen)>;
-void walk(Classifier& model, const at::Tensor& tokens, const View& view);
+void walk(TransformerImpl& model, const at::Tensor& tokens, const View& view);
 
 }  // namespace hkt::theory

@@ -31,7 +31,7 @@ struct Position {
   std::int64_t batch = 0;           // batches of it that are done
   Tally epoch_tally, recent_tally;  // of this epoch, and since the last metrics line
   std::int64_t best_epoch = -1;
-  double best_accuracy = 0, best_loss = 0;
+  Quality best;
   bool finished = false;
   std::uint64_t metrics_bytes = 0;
   double seconds = 0;  // spent on steps in this epoch
@@ -57,7 +57,7 @@ void save_model(const RunDirectory& run, const Identity& identity, const NamedTe
 struct TrainedModel {
   Identity identity;
   std::string checksum;  // of model.safetensors; empty if the weights are from a state
-  Classifier model = nullptr;
+  Transformer model;
 };
 // If model.safetensors is missing or damaged, the best weights come from the state or the previous one; `warn` is called.
 TrainedModel load_model(const RunDirectory& run, at::Device device, const Warn& warn);

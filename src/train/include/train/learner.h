@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A classifier with its optimiser: training steps, and predictions for a split.
+// A model with its optimiser: training steps, and predictions for a split.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <numbers>
 #include <utility>
 #include <vector>
 
@@ -18,13 +19,22 @@ namespace hkt::train {
 
 class GraphedStep;
 
-// Sums over sequences, not means, so that tallies can be added.
+// What a model is judged by on validation.
+struct Quality {
+  double accuracy = 0, loss = 0;
+};
+
+// Sums over predictions, one for each sequence or for each token, not means, so that tallies can be added.
 struct Tally {
   double loss = 0;
-  std::int64_t correct = 0, sequences = 0;
+  std::int64_t correct = 0, predictions = 0;
 
-  double mean_loss() const { return sequences > 0 ? loss / static_cast<double>(sequences) : 0; }
-  double accuracy() const { return sequences > 0 ? static_cast<double>(correct) / static_cast<double>(sequences) : 0; }
+  double mean_loss() const { return predictions > 0 ? loss / static_cast<double>(predictions) : 0; }
+  double accuracy() const {
+    return predictions > 0 ? static_cast<double>(correct) / static_cast<double>(predictions) : 0;
+  }
+  Quality quality() const { return {accuracy(), mean_loss()}; }
+  double bits() const { return mean_loss() / std::numbers::ln2; }  // per byte, of a language model
 };
 
 // Whether training steps run as CUDA graphs. Launching hundreds of small kernels takes the host longer than they run, so the
@@ -62,7 +72,7 @@ class Learner {
   // For timing: forward and backward of only the first block's attention, on random features with the batch's lengths.
   std::function<void()> attention_step(const data::Batch& batch);
 
-  Classifier& model() { return model_; }
+  const Transformer& model() { return model_; }
   Optimizer& optimizer() { return optimizer_; }
   std::int64_t parameters() const;
 
@@ -70,25 +80,31 @@ class Learner {
   struct ShapeGraph;
 
   StepResult launch_step(const data::Batch& batch);  // the batch is on the device
+  std::pair<at::Tensor, at::Tensor> backward(const data::Batch& batch, double share);  // weighted loss, and correct
   GraphedStep* shared_memory_graph() const;
   StepResult replay_step(std::unique_ptr<ShapeGraph>& step, const data::Batch& batch);
 
   at::Device device_;
   bool bfloat16_;
+  std::int64_t accumulate_;
   CudaGraphs graphs_used_;
-  Classifier model_;
+  Transformer model_;
   Optimizer optimizer_;
   std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<ShapeGraph>> graphs_;  // nullptr: seen once
   ShapeGraph* first_graph_ = nullptr;  // the others share its memory pool
 };
 
-// The logits of every sequence of a split, float32 [size, classes], in the split's order, on the CPU.
+// The logits of a model for a batch on its device, float32.
+at::Tensor logits_of(TransformerImpl& model, const data::Batch& batch, bool bfloat16);
+data::Batch on_device(const data::Batch& batch, at::Device device);
+
+// A classifier's logits of every sequence of a split, float32 [size, classes], in the split's order, on the CPU.
 struct Predictions {
   at::Tensor logits, labels;
   Tally tally;
 };
 using Watch = std::function<void(std::int64_t done, std::int64_t total)>;
-Predictions evaluate(Classifier& model, const data::Split& split, const Config& config, at::Device device,
+Predictions evaluate(TransformerImpl& model, const data::Split& split, const Config& config, at::Device device,
                      const Watch& watch = {});
 
 // The shape of this config's batches.

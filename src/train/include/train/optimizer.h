@@ -13,7 +13,7 @@
 
 namespace hkt::train {
 
-// Linear warmup over the first warmup · steps steps, then cosine decay to 0. `step` counts from 0.
+// Linear warmup over the first warmup · steps steps, then cosine decay to the share final_rate. `step` counts from 0.
 double learning_rate(const TrainConfig& config, std::int64_t step, std::int64_t steps);
 
 // Weight decay applies to matrices only, not to biases, norms and α (whose softmax gives the level weights).

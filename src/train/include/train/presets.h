@@ -29,11 +29,12 @@ class ConfigDraft {
 
   // With defaults for keys that are not set.
   const Config& config() const { return config_; }
-  // With the vocab and classes of the data; throws std::invalid_argument if these keys are set and do not fit the data.
+  // With the vocab and, for a classifier, the classes of the data; throws std::invalid_argument if these keys are set and do not fit the data.
   Config fitted_to(std::int64_t vocab, std::int64_t classes) const;
 
  private:
   void update();  // recomputes config_ from overrides_
+  bool is_set(const char* model_key) const;
 
   nlohmann::json overrides_;  // the keys that are set
   Config config_;

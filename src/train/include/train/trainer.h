@@ -10,11 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "data/batches.h"
 #include "train/checkpoint.h"
 #include "train/learner.h"
+#include "train/event_file.h"
 #include "train/metrics.h"
 #include "train/run_directory.h"
+#include "train/throughput.h"
+#include "train/training_data.h"
 
 namespace hkt::train {
 
@@ -22,6 +24,7 @@ struct StepProgress {  // within an epoch
   std::int64_t step, steps, epoch, epochs;
   Tally tally;  // of the epoch so far
   double tokens_per_second;
+  double utilisation;  // see Throughput
 };
 
 struct EpochResult {
@@ -36,22 +39,20 @@ struct Hooks {
   std::function<void(const EpochResult&)> epoch;
   Warn warn;
   std::function<bool()> stop;                               // polled after every step; true stops the run
-  std::function<nlohmann::ordered_json(Classifier)> probe;  // metrics before the first and after each epoch
+  // Metrics before the first and after each epoch.
+  std::function<nlohmann::ordered_json(const TransformerImpl&)> probe;
 };
 
 struct Outcome {
   bool finished;  // false: stopped, can be resumed
   std::int64_t step, best_epoch;
-  double best_accuracy;
+  Quality best;
 };
-
-// Throws std::invalid_argument if the training or validation split is empty, or if there is only one label.
-void check_data(const data::Dataset& dataset);
 
 class Trainer {
  public:
   // The folder must exist and contain config.json.
-  Trainer(RunDirectory run, Identity identity, const data::Dataset& dataset, at::Device device, Hooks hooks);
+  Trainer(RunDirectory run, Identity identity, const TrainingData& data, at::Device device, Hooks hooks);
 
   // Resumes from the saved state if there is one. Throws std::runtime_error if a loss or gradient is not finite;
   // checkpoints are kept.
@@ -66,24 +67,28 @@ class Trainer {
   void train_step(const data::Batch& batch);
   void read_pending();
   void write_step_line();
+  void write(const nlohmann::ordered_json& line);
   void end_epoch();
   void save();
   [[noreturn]] void fail_not_finite(const std::string& what, std::int64_t step);
   bool patience_is_over() const;
   std::vector<std::vector<std::vector<double>>> level_weights();
   nlohmann::ordered_json probed(nlohmann::ordered_json line);
+  bool is_language() const { return identity_.config.model.kind == ModelKind::language; }
+  double tokens_per_second() const;
   const TrainConfig& settings() const { return identity_.config.train; }
 
   RunDirectory run_;
   Identity identity_;
-  const data::Dataset& dataset_;
+  const TrainingData& data_;
   at::Device device_;
   Hooks hooks_;
-  data::Shape shape_;
   std::int64_t steps_per_epoch_, steps_, line_every_;
 
   std::unique_ptr<Learner> learner_;
   std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<EventFile> events_;  // for TensorBoard
+  Throughput throughput_;
   Position position_;
   NamedTensors best_;
   std::vector<StepResult> pending_;  // results that are not read yet

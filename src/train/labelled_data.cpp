@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training on labelled sequences: an epoch is a pass over them, and the most accurate model is the best.
+#include <stdexcept>
+
+#include "data/dataset.h"
+#include "files/quote.h"
+#include "train/training_data.h"
+
+namespace hkt::train {
+namespace {
+
+void check(const data::Dataset& dataset) {
+  if (dataset.labels.size() == 1) {
+    throw std::invalid_argument("every sequence of the data has the label " + quote(dataset.labels.front()) +
+                                "; training needs at least two labels.");
+  }
+  if (dataset.train.size() > 0 && dataset.validation.size() > 0) return;
+  throw std::invalid_argument("the data has " + std::to_string(dataset.train.size()) + " training and " +
+                              std::to_string(dataset.validation.size()) +
+                              " validation sequences; training needs both (data.validation sets the share held back).");
+}
+
+class LabelledData : public TrainingData {
+ public:
+  LabelledData(const data::Dataset& dataset, const Config& config)
+      : dataset_(dataset), config_(config), shape_(batch_shape(config)) {
+    check(dataset);
+  }
+
+  std::int64_t steps_per_epoch() const override {
+    return (dataset_.train.size() + config_.train.batch - 1) / config_.train.batch;
+  }
+
+  NextBatch batches(std::int64_t epoch, std::int64_t first) const override {
+    auto order =
+        data::training_order(dataset_.train, shape_, static_cast<std::uint64_t>(config_.train.seed), epoch);
+    const auto queue = std::make_shared<data::BatchQueue>(dataset_.train, std::move(order), shape_,
+                                                          static_cast<std::size_t>(first));
+    return [queue] { return queue->next(); };
+  }
+
+  Tally validate(TransformerImpl& model, at::Device device) const override {
+    return evaluate(model, dataset_.validation, config_, device).tally;
+  }
+
+  bool is_better(const Quality& first, const Quality& second) const override {
+    return first.accuracy > second.accuracy || (first.accuracy == second.accuracy && first.loss < second.loss);
+  }
+
+  nlohmann::ordered_json description() const override {
+    return {{"train_sequences", dataset_.train.size()},
+            {"validation_sequences", dataset_.validation.size()},
+            {"cut_sequences", data::count_cut(dataset_.train, shape_.max_length)}};
+  }
+
+  std::vector<at::Tensor> examples(std::int64_t longest, std::int64_t count) const override {
+    return data::longest_sequences(dataset_.validation, std::min(config_.model.max_length, longest), count);
+  }
+
+ private:
+  const data::Dataset& dataset_;
+  Config config_;
+  data::Shape shape_;
+};
+
+}  // namespace
+
+std::unique_ptr<TrainingData> training_data(const data::Dataset& dataset, const Config& config) {
+  return std::make_unique<LabelledData>(dataset, config);
+}
+
+}  // namespace hkt::train
