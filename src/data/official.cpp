@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "data/digest.h"
 #include "data/download.h"
-#include "data/md5.h"
 #include "data/packed.h"
 #include "files/quote.h"
 #include "files/regular_file.h"
@@ -17,9 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* md5_digits = "0123456789abcdef";
+constexpr std::size_t md5_digits = 32;
 
-// A file in the format of md5sum, which can check the archive with it.
+// Where the MD5 of an archive other than the official one is kept, in the format of md5sum.
 fs::path note_of(const Official& set) {
   auto path = archive_of(set);
   path += ".md5";
@@ -33,9 +33,12 @@ void write_note(const Official& set, const std::string& sum) {
   file.commit();
 }
 
+bool is_md5(const std::string& text) {
+  return text.size() == md5_digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
 const std::string& checked(const std::string& md5) {
-  constexpr std::size_t digits = 32;
-  if (md5.size() != digits || md5.find_first_not_of(md5_digits) != std::string::npos) {
+  if (!is_md5(md5)) {
     throw std::invalid_argument("--md5 is " + quote(md5) + "; it must be 32 digits 0 to 9 and a to f.");
   }
   return md5;
@@ -65,22 +68,25 @@ fs::path archive_of(const Official& set) {
   return data_folder() / "downloads" / set.url.substr(set.url.rfind('/') + 1);
 }
 
-std::string md5_of(const Official& set) {
-  if (!fs::exists(note_of(set))) return set.md5;
-  const auto sum = read_file(note_of(set)).substr(0, set.md5.size());
-  return sum.find_first_not_of(md5_digits) == std::string::npos && sum.size() == set.md5.size() ? sum : set.md5;
+std::string digest_of(const Official& set) {
+  if (!fs::exists(note_of(set))) return set.digest;
+  const auto sum = read_file(note_of(set)).substr(0, md5_digits);
+  return is_md5(sum) ? sum : set.digest;
 }
 
 bool fetch(const Official& set, const std::string& url, const std::string& md5, const Notify& notify) {
   const auto archive = archive_of(set);
-  const auto sum = md5.empty() ? set.md5 : checked(md5);
+  const auto sum = md5.empty() ? set.digest : checked(md5);
   make_folder(archive.parent_path());
-  if (fs::exists(archive) && md5_of_file(archive) == sum) return false;
-  Download wanted{url.empty() ? set.url : url, archive, sum};
-  if (sum == set.md5) wanted.most_bytes = set.bytes;
-  download(wanted, notify);
-  write_note(set, sum);
-  return true;
+  const bool here = fs::exists(archive) && digest_of_file(kind_of(sum), archive) == sum;
+  if (!here) {
+    Download wanted{url.empty() ? set.url : url, archive, sum};
+    if (sum == set.digest) wanted.most_bytes = set.bytes;
+    download(wanted, notify);
+  }
+  fs::remove(note_of(set));
+  if (sum != set.digest) write_note(set, sum);
+  return !here;
 }
 
 }  // namespace hkt::data

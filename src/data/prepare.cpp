@@ -10,9 +10,9 @@
 #include "data/archive.h"
 #include "data/cifar.h"
 #include "data/config_json.h"
+#include "data/digest.h"
 #include "data/imdb.h"
 #include "data/listops.h"
-#include "data/md5.h"
 #include "data/official.h"
 #include "data/text.h"
 
@@ -34,7 +34,7 @@ struct Recipe {
 // One file for each content; the fingerprint inside resolves collisions of the shortened name.
 std::string name_of(Task task, const std::string& fingerprint) {
   constexpr std::size_t digits = 16;
-  return task_name(task) + "-" + md5(fingerprint).substr(0, digits) + ending;
+  return task_name(task) + "-" + digest(Digest::md5, fingerprint).substr(0, digits) + ending;
 }
 
 Recipe listops_recipe(const DataConfig& config, const Notify& notify) {

@@ -11,7 +11,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "data/md5.h"
+#include "data/digest.h"
 #include "files/json_fields.h"
 #include "files/line_reader.h"
 #include "files/quote.h"
@@ -203,7 +203,9 @@ Prepared read(const fs::path& train, const fs::path& test, const Notify& notify)
 
 std::string fingerprint(const fs::path& train, const fs::path& test) {
   const auto print = [](const fs::path& path) {
-    return path.empty() ? "" : (is_json(path) ? "jsonl " : "tsv ") + with_file([&] { return md5_of_file(path); });
+    return path.empty()
+               ? ""
+               : (is_json(path) ? "jsonl " : "tsv ") + with_file([&] { return digest_of_file(Digest::md5, path); });
   };
   const nlohmann::ordered_json json = {
       {"task", "text"}, {"version", reader_version}, {"train", print(train)}, {"test", print(test)}};
