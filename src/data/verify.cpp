@@ -39,9 +39,7 @@ Finding verify_packed(Task task, const fs::path& path) {
     for (const auto* part : {&packed.train, &packed.validation, &packed.test}) {
       if (task == Task::listops) check_values(*part);
     }
-    return {true, path.string() + ": intact, " + std::to_string(packed.train.size()) + " training, " +
-                      std::to_string(packed.validation.size()) + " validation and " +
-                      std::to_string(packed.test.size()) + " test sequences."};
+    return {true, path.string() + ": intact, " + summary(task, packed) + "."};
   } catch (const std::invalid_argument& error) {
     return {false, path.string() + " is damaged: " + error.what()};
   } catch (const std::runtime_error& error) {

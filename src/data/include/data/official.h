@@ -14,8 +14,8 @@ struct Official {
   Task task;
   std::string name;
   std::string what;
-  std::string home;         // web page
-  std::string url, digest;  // of the archive; SHA-256 or MD5
+  std::string home;               // web page
+  std::string url, file, digest;  // of the archive: its address, its name here, its SHA-256 or MD5
   std::int64_t bytes;
 };
 
