@@ -13,10 +13,10 @@
 #include <thread>
 
 #include "data/dataset.h"
+#include "data/digest.h"
 #include "data/listops.h"
 #include "data/listops_expression.h"
 #include "data/listops_file.h"
-#include "data/md5.h"
 #include "data/prepare.h"
 #include "data/verify.h"
 #include "errors.h"
@@ -188,7 +188,7 @@ std::string digest(const hkt::data::Sequences& sequences) {
   for (const auto* numbers : {&sequences.offsets, &sequences.labels}) {
     all.append(reinterpret_cast<const char*>(numbers->data()), numbers->size() * sizeof(std::int64_t));
   }
-  return hkt::data::md5(all);
+  return hkt::data::digest(hkt::data::Digest::md5, all);
 }
 
 // The same seed gives the same data on every machine and in every version: a change here breaks everyone's results.

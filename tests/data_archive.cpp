@@ -27,9 +27,9 @@
 #include "data/archive.h"
 #include "data/cifar.h"
 #include "data/dataset.h"
+#include "data/digest.h"
 #include "data/download.h"
 #include "data/imdb.h"
-#include "data/md5.h"
 #include "data/prepare.h"
 #include "errors.h"
 
@@ -39,6 +39,7 @@ namespace fs = std::filesystem;
 namespace cifar = hkt::data::cifar;
 namespace imdb = hkt::data::imdb;
 using hkt::Task;
+using hkt::data::Digest;
 
 struct File {
   std::string name, content;
@@ -304,7 +305,7 @@ TEST_F(Archives, WithoutASourceWhatWasPackedIsUsed) {
 
 template <typename T>
 std::string digest(std::span<const T> values) {
-  return hkt::data::md5({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
+  return hkt::data::digest(Digest::md5, {reinterpret_cast<const char*>(values.data()), values.size_bytes()});
 }
 
 // The digests are those that Python's tarfile and NumPy give.
@@ -337,19 +338,33 @@ TEST_F(Archives, TheRealImdb) {
 
 // ---- checksums and downloads
 
-TEST(Md5, TheVectorsOfTheStandard) {
-  using hkt::data::md5;
-  EXPECT_EQ(md5(""), "d41d8cd98f00b204e9800998ecf8427e");
-  EXPECT_EQ(md5("abc"), "900150983cd24fb0d6963f7d28e17f72");
-  EXPECT_EQ(md5("12345678901234567890123456789012345678901234567890123456789012345678901234567890"),
+TEST(Digests, TheVectorsOfTheStandards) {
+  using hkt::data::digest;
+  EXPECT_EQ(digest(Digest::md5, ""), "d41d8cd98f00b204e9800998ecf8427e");
+  EXPECT_EQ(digest(Digest::md5, "abc"), "900150983cd24fb0d6963f7d28e17f72");
+  EXPECT_EQ(digest(Digest::md5, "12345678901234567890123456789012345678901234567890123456789012345678901234567890"),
             "57edf4a22be3c955ac49da2e2107b67a");
+  EXPECT_EQ(digest(Digest::sha1, "abc"), "a9993e364706816aba3e25717850c26c9cd0d89d");
+  EXPECT_EQ(digest(Digest::sha256, "abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
-TEST_F(Archives, Md5OfFiles) {
+TEST(Digests, AreKnownByTheirLength) {
+  using hkt::data::kind_of;
+  for (const auto kind : {Digest::md5, Digest::sha1, Digest::sha256}) {
+    EXPECT_EQ(kind_of(hkt::data::digest(kind, "")), kind) << hkt::data::name_of(kind);
+  }
+  for (const auto& wrong : {std::string(), std::string(31, '0'), std::string(32, 'g'), std::string(40, 'A')}) {
+    expect_within("32 (MD5), 40 (SHA-1) or 64 (SHA-256)", message_of<std::invalid_argument>([&] { kind_of(wrong); }));
+  }
+}
+
+TEST_F(Archives, DigestsOfFiles) {
   const std::string text(3'000'000, 'x');  // in several pieces
   std::ofstream(path("file"), std::ios::binary) << text;
-  EXPECT_EQ(hkt::data::md5_of_file(path("file")), hkt::data::md5(text));
-  EXPECT_THROW(hkt::data::md5_of_file(path("nothing")), std::runtime_error);
+  for (const auto kind : {Digest::md5, Digest::sha1, Digest::sha256}) {
+    EXPECT_EQ(hkt::data::digest_of_file(kind, path("file")), hkt::data::digest(kind, text));
+  }
+  EXPECT_THROW(hkt::data::digest_of_file(Digest::md5, path("nothing")), std::runtime_error);
 }
 
 // ---- downloads that would not end
@@ -404,7 +419,7 @@ TEST_F(Archives, ADownloadEndsBeyondTheKnownSize) {
   hkt::data::Download download;
   download.url = server.url();
   download.target = path("archive");
-  download.md5 = std::string(32, '0');
+  download.digest = std::string(32, '0');
   download.most_bytes = 1'000'000;
   expect_within("more than the allowed 1000000 bytes",
                 message_of<std::runtime_error>([&] { hkt::data::download(download); }));
@@ -416,7 +431,7 @@ TEST_F(Archives, ADownloadThatOnlyTricklesEnds) {
   hkt::data::Download download;
   download.url = server.url();
   download.target = path("archive");
-  download.md5 = std::string(32, '0');
+  download.digest = std::string(32, '0');
   download.stall = std::chrono::seconds(1);
   download.attempts = 2;
   download.first_wait = std::chrono::milliseconds(1);

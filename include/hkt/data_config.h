@@ -7,7 +7,12 @@
 
 namespace hkt {
 
-enum class Task : std::uint8_t { listops, scifar, imdb, text };
+enum class Task : std::uint8_t { listops, scifar, imdb, text, lm, enwik8, shakespeare, wikitext2 };
+
+// Whether the data is a stream of tokens without labels, for language models.
+constexpr bool is_stream(Task task) {
+  return task == Task::lm || task == Task::enwik8 || task == Task::shakespeare || task == Task::wikitext2;
+}
 
 struct DataConfig {
   Task task = Task::listops;
@@ -23,14 +28,20 @@ struct DataConfig {
   std::int64_t max_tokens = 512;
 
   // scifar, imdb, text: the share of each label's training examples, from the end, that is held out for validation
+  // lm, shakespeare: the share of the stream, from its end, and the same again for test where there is no test file;
+  // 0.05 is usual there. enwik8 and wikitext2 have official splits.
   double validation = 0.1;
 
-  // scifar, imdb: the official folder or archive; empty: the downloaded one
+  // scifar, imdb, enwik8, shakespeare, wikitext2: the official file, folder or archive; empty: the downloaded one
   std::string source;
 
   // text: files of label and text, .tsv or .jsonl; the test file may be absent
+  // lm: a file, a folder, or a path with wildcards in it, which means all files that match; test may be empty
   std::string train;
   std::string test;
+
+  // lm: the names of files that count inside a folder, with wildcards
+  std::string pattern = "*";
 
   bool operator==(const DataConfig&) const = default;
 };

@@ -27,7 +27,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<Task> tasks = {Task::listops, Task::scifar, Task::imdb, Task::text};
+std::vector<Task> official_tasks() {
+  std::vector<Task> tasks;
+  for (const auto& set : data::official()) tasks.push_back(set.task);
+  return tasks;
+}
+
+// "listops, scifar, imdb or text"
+std::string names_of(const std::vector<Task>& tasks) {
+  std::string names;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    names += (i == 0 ? "" : (i + 1 < tasks.size() ? ", " : " or ")) + data::task_name(tasks[i]);
+  }
+  return names;
+}
 
 Task task_of(const std::string& name, const std::vector<Task>& among) {
   std::vector<std::string> known;
@@ -62,6 +75,7 @@ std::vector<Row> rows() {
   }
   rows.push_back(
       {"text", "your own labels and texts, .tsv or .jsonl", "your files", {}, data::packed_files(Task::text)});
+  rows.push_back({"lm", "your own texts, for language models", "your files", {}, data::packed_files(Task::lm)});
   return rows;
 }
 
@@ -72,10 +86,10 @@ std::string state_of(const fs::path& path) {
 
 void list_as_text() {
   for (const auto& row : rows()) {
-    fmt::print("{:9}{}\n{:9}home: {}\n", row.name, row.what, "", row.home);
-    if (row.archive) fmt::print("{:9}fetched: {}\n", "", state_of(*row.archive));
-    if (row.packed.empty()) fmt::print("{:9}prepared: no\n", "");
-    for (const auto& path : row.packed) fmt::print("{:9}prepared: {}\n", "", state_of(path));
+    fmt::print("{:13}{}\n{:13}home: {}\n", row.name, row.what, "", row.home);
+    if (row.archive) fmt::print("{:13}fetched: {}\n", "", state_of(*row.archive));
+    if (row.packed.empty()) fmt::print("{:13}prepared: no\n", "");
+    for (const auto& path : row.packed) fmt::print("{:13}prepared: {}\n", "", state_of(path));
   }
 }
 
@@ -114,7 +128,7 @@ struct FetchOptions {
 };
 
 int run_fetch(const FetchOptions& options) {
-  const auto& set = data::official(task_of(options.name, {Task::scifar, Task::imdb}));
+  const auto& set = data::official(task_of(options.name, official_tasks()));
   bool fetched = false;
   {
     Progress progress("fetch " + set.name);
@@ -129,7 +143,7 @@ void add_fetch(CLI::App& data, Action& action) {
   const auto options = std::make_shared<FetchOptions>();
   auto& command =
       *data.add_subcommand("fetch", "Download a data set from its official site; an interrupted download resumes");
-  command.add_option("name", options->name, "scifar or imdb")->required();
+  command.add_option("name", options->name, names_of(official_tasks()))->required();
   command.add_option("--url", options->url, "a mirror of the archive, http:// or https://");
   command.add_option("--md5", options->md5, "the MD5 of the archive, if it is not the official one");
   command.footer("Example:\n  hkt data fetch imdb");
@@ -138,15 +152,15 @@ void add_fetch(CLI::App& data, Action& action) {
 
 // ---- prepare
 
-void report(const data::Obtained& obtained) {
+void report(Task task, const data::Obtained& obtained) {
   for (const auto& notice : obtained.notices) warn(notice);
   const auto& packed = obtained.packed;
-  fmt::print("{} {}: {} training, {} validation and {} test sequences, {} classes\n", obtained.path.string(),
-             obtained.made ? "created" : "already exists", packed.train.size(), packed.validation.size(),
-             packed.test.size(), packed.labels.size());
-  if (packed.validation.size() == 0) {
-    fmt::print("hkt train holds back the share data.validation of the training sequences for validation\n");
-  }
+  fmt::print("{} {}: {}\n", obtained.path.string(), obtained.made ? "created" : "already exists",
+             data::summary(task, packed));
+  if (packed.validation.size() > 0) return;
+  const bool takes_test = is_stream(task) && packed.test.size() == 0;
+  fmt::print("hkt train holds back the share data.validation of the training {} for validation{}\n",
+             is_stream(task) ? "tokens" : "sequences", takes_test ? ", and as much for test" : "");
 }
 
 struct Limit {
@@ -191,7 +205,7 @@ data::Obtained obtain(const DataConfig& config) {
 
 int prepare_listops(const ListopsOptions& options) {
   const auto obtained = obtain(config_of(options));
-  report(obtained);
+  report(Task::listops, obtained);
   if (!options.tsv.empty()) write_files(options.tsv, obtained.packed);
   return 0;
 }
@@ -220,12 +234,12 @@ data::Obtained obtain_official(Task task, const std::string& source) {
 void add_prepare_official(CLI::App& prepare, const data::Official& set, Action& action) {
   const auto source = std::make_shared<std::string>();
   auto& command = *prepare.add_subcommand(set.name, "Pack " + set.what);
-  command.add_option("--from", *source, "the official folder or archive, instead of the fetched one");
+  command.add_option("--from", *source, "the official file, folder or archive, instead of the fetched one");
   command.footer(fmt::format("Examples:\n  hkt data prepare {0}\n  hkt data prepare {0} --from Downloads/{1}", set.name,
-                             set.url.substr(set.url.rfind('/') + 1)));
+                             set.file));
   command.callback([source, task = set.task, &action] {
     action = [source, task] {
-      report(obtain_official(task, *source));
+      report(task, obtain_official(task, *source));
       return 0;
     };
   });
@@ -241,15 +255,35 @@ void add_prepare_text(CLI::App& prepare, Action& action) {
   command.footer("Example:\n  hkt data prepare text --train reviews.tsv --test others.tsv");
   command.callback([config, &action] {
     action = [config] {
-      report(obtain(*config));
+      report(Task::text, obtain(*config));
+      return 0;
+    };
+  });
+}
+
+void add_prepare_lm(CLI::App& prepare, Action& action) {
+  const auto config = std::make_shared<DataConfig>();
+  config->task = Task::lm;
+  auto& command = *prepare.add_subcommand("lm", "Check and pack your own texts, for language models");
+  command
+      .add_option("--train", config->train, "a file, a folder, or a path with wildcards; of .jsonl files the \"text\"")
+      ->required();
+  command.add_option("--pattern", config->pattern, "the names of files that count in a folder")->capture_default_str();
+  command.add_option("--test", config->test, "the same, for the test split");
+  command.footer(
+      "Examples:\n  hkt data prepare lm --train books --pattern '*.txt'\n"
+      "  hkt data prepare lm --train 'crawl/*.jsonl.gz'");
+  command.callback([config, &action] {
+    action = [config] {
+      report(Task::lm, obtain(*config));
       return 0;
     };
   });
 }
 
 int refuse_name(const std::vector<std::string>& words) {
-  if (words.empty()) throw std::invalid_argument("name the data set to prepare: listops, scifar, imdb or text.");
-  task_of(words.front(), tasks);
+  if (words.empty()) throw std::invalid_argument("name the data set to prepare: " + names_of(data::all_tasks()) + ".");
+  task_of(words.front(), data::all_tasks());
   throw std::invalid_argument("the options of \"hkt data prepare\" come after the name of the data set.");
 }
 
@@ -258,6 +292,7 @@ void add_prepare(CLI::App& data, Action& action) {
   add_prepare_listops(command, action);
   for (const auto& set : data::official()) add_prepare_official(command, set, action);
   add_prepare_text(command, action);
+  add_prepare_lm(command, action);
   command.footer("Example:\n  hkt data prepare scifar --from cifar-10-binary.tar.gz");
   // An unknown data set is not parsed as a subcommand and remains here.
   command.allow_extras()->callback([&command, &action] {
@@ -281,7 +316,7 @@ int verify_file(const std::string& file) {
 }
 
 int run_verify(const VerifyOptions& options) {
-  const auto task = task_of(options.name, tasks);
+  const auto task = task_of(options.name, data::all_tasks());
   if (!options.file.empty()) {
     if (task != Task::listops) throw std::invalid_argument("--file is for listops only.");
     return verify_file(options.file);
@@ -306,7 +341,7 @@ void add_verify(CLI::App& data, Action& action) {
   const auto options = std::make_shared<VerifyOptions>();
   auto& command =
       *data.add_subcommand("verify", "Verify the stored files of a data set, or the labels of a ListOps file");
-  command.add_option("name", options->name, "listops, scifar, imdb or text")->required();
+  command.add_option("name", options->name, names_of(data::all_tasks()))->required();
   command.add_option("--file", options->file,
                      "listops only: a file of lines label, tab, expression; may be compressed");
   command.footer("Examples:\n  hkt data verify imdb\n  hkt data verify listops --file test_d20s.tsv");

@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "data/md5.h"
+#include "data/digest.h"
 #include "files/quote.h"
 #include "files/regular_file.h"
 
@@ -213,9 +213,9 @@ void read_files(const fs::path& source, const Wanted& wanted, const TakeFile& ta
 std::string fingerprint_of_files(const fs::path& source, const Wanted& wanted) {
   if (!fs::exists(source)) refuse(source, "does not exist; it must be a folder or an archive");
   std::string all = fs::canonical(source).string() + "\n";
-  if (!fs::is_directory(source)) return md5(all + size_and_time(source));
+  if (!fs::is_directory(source)) return digest(Digest::md5, all + size_and_time(source));
   for (const auto& name : wanted_names(source, wanted)) all += name + " " + size_and_time(source / name);
-  return md5(all);
+  return digest(Digest::md5, all);
 }
 
 std::string read_compressed(const fs::path& path) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches: their order, their tensors, and the thread that prepares them.
+// Batches: their order and their tensors.
 #include "data/batches.h"
 
 #include <ATen/ATen.h>
@@ -11,8 +11,6 @@
 
 namespace hkt::data {
 namespace {
-
-constexpr std::size_t batches_ahead = 8;
 
 // std::shuffle and the distributions differ between standard libraries; this does not.
 template <typename Item>
@@ -113,48 +111,9 @@ std::vector<at::Tensor> longest_sequences(const Split& split, std::int64_t max_l
 }
 
 BatchQueue::BatchQueue(const Split& split, Order order, const Shape& shape, std::size_t first)
-    : thread_([this, &split, order = std::move(order), shape, first] { fill(split, order, shape, first); }) {}
-
-BatchQueue::~BatchQueue() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
-
-void BatchQueue::fill(const Split& split, const Order& order, const Shape& shape, std::size_t first) {
-  std::exception_ptr error;
-  try {
-    for (std::size_t i = first; i < order.size(); ++i) {
-      auto batch = make_batch(split, order[i], shape);
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopped_ || ready_.size() < batches_ahead; });
-      if (stopped_) return;
-      ready_.push_back(std::move(batch));
-      changed_.notify_all();
-    }
-  } catch (...) {
-    error = std::current_exception();
-  }
-  const std::lock_guard lock(mutex_);
-  error_ = error;
-  ended_ = true;
-  changed_.notify_all();
-}
-
-std::optional<Batch> BatchQueue::next() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return ended_ || !ready_.empty(); });
-  if (ready_.empty()) {
-    if (error_) std::rethrow_exception(error_);
-    return {};
-  }
-  auto batch = std::move(ready_.front());
-  ready_.pop_front();
-  changed_.notify_all();
-  return batch;
-}
+    : batches_([&split, order = std::move(order), shape, i = first]() mutable -> std::optional<Batch> {
+        if (i >= order.size()) return {};
+        return make_batch(split, order[i++], shape);
+      }) {}
 
 }  // namespace hkt::data

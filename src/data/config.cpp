@@ -12,8 +12,14 @@ constexpr std::int64_t largest = std::int64_t{1} << 30;  // for values that only
 constexpr std::int64_t most_samples = 10'000'000;        // to generate
 
 const std::vector<std::pair<std::string, Task>>& task_names() {
-  static const std::vector<std::pair<std::string, Task>> names = {
-      {"listops", Task::listops}, {"scifar", Task::scifar}, {"imdb", Task::imdb}, {"text", Task::text}};
+  static const std::vector<std::pair<std::string, Task>> names = {{"listops", Task::listops},
+                                                                  {"scifar", Task::scifar},
+                                                                  {"imdb", Task::imdb},
+                                                                  {"text", Task::text},
+                                                                  {"lm", Task::lm},
+                                                                  {"enwik8", Task::enwik8},
+                                                                  {"shakespeare", Task::shakespeare},
+                                                                  {"wikitext2", Task::wikitext2}};
   return names;
 }
 
@@ -33,13 +39,15 @@ fields::Table<DataConfig> data_table(Task task) {
     add(fields::integer("max_tokens", &DataConfig::max_tokens, 1, largest));
     return table;
   }
-  add(fields::number("validation", &DataConfig::validation, 0, 1));
-  if (task == Task::text) {
+  const bool has_official_split = task == Task::enwik8 || task == Task::wikitext2;
+  if (!has_official_split) add(fields::number("validation", &DataConfig::validation, 0, 1));
+  if (task == Task::text || task == Task::lm) {
     add(fields::text("train", &DataConfig::train));
     add(fields::text("test", &DataConfig::test));
   } else {
     add(fields::text("source", &DataConfig::source));
   }
+  if (task == Task::lm) add(fields::text("pattern", &DataConfig::pattern));
   return table;
 }
 
@@ -66,6 +74,12 @@ void check_together(const DataConfig& data) {
     refuse("data.min_tokens is " + std::to_string(data.min_tokens) + "; it must be at most data.max_tokens, " +
            std::to_string(data.max_tokens) + ".");
   }
+  // Validation and test take the share each, and something must remain.
+  const bool carves_both = data.task == Task::shakespeare || (data.task == Task::lm && data.test.empty());
+  if (carves_both && data.validation >= 0.5) {
+    refuse("data.validation is " + fields::Json(data.validation).dump() + "; it must be below 0.5 " +
+           (data.task == Task::lm ? "without data.test" : "for shakespeare") + ", because test takes the same share.");
+  }
 }
 
 }  // namespace
@@ -80,6 +94,12 @@ fields::OrderedJson to_json(const DataConfig& data) {
   fields::check(table, "data", data);
   check_together(data);
   return fields::write(table, data);
+}
+
+std::vector<Task> data::all_tasks() {
+  std::vector<Task> tasks;
+  for (const auto& [name, task] : task_names()) tasks.push_back(task);
+  return tasks;
 }
 
 std::string data::task_name(Task task) {

@@ -2,14 +2,13 @@
 // Loading a data set: its packed file, and which of its sequences are in which split.
 #include "data/dataset.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
 
+#include "data/config_json.h"
 #include "data/listops_expression.h"
 #include "data/prepare.h"
 
@@ -35,15 +34,9 @@ void carve_validation(const Packed& packed, double share, Dataset& dataset) {
 
 // Of the content, so it does not depend on where or when the data was packed.
 std::string fingerprint_of(const Packed& packed) {
-  auto sum = crc32_z(0, nullptr, 0);
-  const auto add = [&](std::span<const std::byte> bytes) {
-    if (!bytes.empty()) sum = crc32_z(sum, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
-  };
-  for (const auto* part : {&packed.train, &packed.validation}) {
-    for (const auto bytes : {std::as_bytes(part->tokens), std::as_bytes(part->offsets), std::as_bytes(part->labels)})
-      add(bytes);
-  }
-  return "crc32:" + std::to_string(sum);
+  return checksum_of({std::as_bytes(packed.train.tokens), std::as_bytes(packed.train.offsets),
+                      std::as_bytes(packed.train.labels), std::as_bytes(packed.validation.tokens),
+                      std::as_bytes(packed.validation.offsets), std::as_bytes(packed.validation.labels)});
 }
 
 }  // namespace
@@ -64,6 +57,10 @@ std::int64_t Split::label(std::int64_t i) const {
 }
 
 Dataset load(const DataConfig& config, const Notify& notify) {
+  if (is_stream(config.task)) {
+    throw std::invalid_argument("the task " + task_name(config.task) +
+                                " is a stream of text without labels, for language models.");
+  }
   auto [path, packed, made, notices] = obtain(config, notify);
   Dataset dataset;
   dataset.labels = packed.labels;
@@ -94,7 +91,8 @@ std::vector<std::uint8_t> encode(Task task, std::string_view text) {
   if (task == Task::scifar) throw std::invalid_argument("the task scifar takes images; a text cannot be one.");
   if (text.empty()) throw std::invalid_argument("the text is empty; it must have at least one byte.");
   if (text.find('\0') != std::string_view::npos) {
-    throw std::invalid_argument("the text contains the byte 0, which is reserved for padding.");
+    throw std::invalid_argument(std::string("the text contains the byte 0, which ") +
+                                (is_stream(task) ? "ends a document." : "is reserved for padding."));
   }
   return {text.begin(), text.end()};
 }

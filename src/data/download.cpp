@@ -18,7 +18,7 @@
 #include <thread>
 #include <utility>
 
-#include "data/md5.h"
+#include "data/digest.h"
 #include "files/regular_file.h"
 
 namespace hkt::data {
@@ -225,6 +225,10 @@ class Attempt {
   throw std::runtime_error(sentence + ".");
 }
 
+std::string sum_of_part(const Download& download) {
+  return digest_of_file(kind_of(download.digest), beside(download.target, ".part"));
+}
+
 // Sends requests until the server says that the file is complete; true if it arrived in one piece.
 bool get_all(const Download& download, OpenFile& file, const Notify& notify) {
   bool one_piece = file.size() == 0;
@@ -236,9 +240,7 @@ bool get_all(const Download& download, OpenFile& file, const Notify& notify) {
     Attempt attempt(download, file, notify);
     attempt.run();
     if (attempt.complete()) return one_piece;
-    if (attempt.status() == beyond_the_end && md5_of_file(beside(download.target, ".part")) == download.md5) {
-      return one_piece;
-    }
+    if (attempt.status() == beyond_the_end && sum_of_part(download) == download.digest) return one_piece;
     if (attempt.status() == beyond_the_end || attempt.misplaced() || attempt.endless()) file.empty();
     if (attempt.hopeless()) give_up(download, attempt, file.size());
     one_piece = file.size() == 0;
@@ -268,13 +270,13 @@ void download(const Download& download, const Notify& notify) {
   OpenFile file(part);
   for (bool again = true;; again = false) {
     const bool one_piece = get_all(download, file, notify);
-    const auto sum = md5_of_file(part);
-    if (sum == download.md5) break;
+    const auto sum = sum_of_part(download);
+    if (sum == download.digest) break;
     file.empty();
     if (again && !one_piece) continue;  // the pieces may come from two versions of the file
     fs::remove(part);
-    throw std::runtime_error(download.url + " has the MD5 " + sum + " and should have " + download.md5 +
-                             "; the downloaded file was removed.");
+    throw std::runtime_error(download.url + " has the " + name_of(kind_of(download.digest)) + " " + sum +
+                             " and should have " + download.digest + "; the downloaded file was removed.");
   }
   file.flush();
   std::error_code error;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generating ListOps expressions. Standard distributions are not used, because their results differ between libraries.
+// Generating ListOps expressions.
 #include "data/listops.h"
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "data/listops_expression.h"
 #include "files/json_fields.h"
 #include "files/quote.h"
+#include "random.h"
 
 namespace hkt::data {
 namespace listops {
@@ -23,25 +24,13 @@ constexpr std::int64_t most_tokens = 1'000'000;
 
 enum Stream : std::uint64_t { train_stream, validation_stream, test_stream };
 
-// The finalizer of SplitMix64 (Steele, Lea & Flood), which decorrelates neighbouring seeds.
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
 class Random {
  public:
   Random(std::int64_t seed, Stream stream) : engine_(mix(mix(static_cast<std::uint64_t>(seed)) + stream)) {}
 
-  // Uniform from 0 to bound - 1: values beyond the last multiple of the bound are rejected.
+  // Uniform from 0 to bound - 1.
   std::uint64_t below(std::uint64_t bound) {
-    const std::uint64_t beyond = UINT64_MAX - UINT64_MAX % bound;
-    for (;;) {
-      const std::uint64_t drawn = engine_();
-      if (drawn < beyond) return drawn % bound;
-    }
+    return data::below(bound, [&] { return engine_(); });
   }
 
  private:

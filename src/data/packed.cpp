@@ -2,6 +2,8 @@
 // Reading and writing packed files: arrays such as train.tokens, and metadata that describes them.
 #include "data/packed.h"
 
+#include <zlib.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -133,6 +135,19 @@ void Sequences::add_all(const Sequences& others) {
   for (std::int64_t i = 1; i <= others.size(); ++i) offsets.push_back(before + others.offsets[i]);
 }
 
+void Sequences::add_document(std::string_view text) {
+  tokens.insert(tokens.end(), text.begin(), text.end());
+  tokens.push_back(0);
+  offsets.push_back(static_cast<std::int64_t>(tokens.size()));
+  labels.push_back(0);
+}
+
+void Sequences::keep(std::int64_t count) {
+  labels.resize(static_cast<std::size_t>(count));
+  offsets.resize(labels.size() + 1);
+  tokens.resize(static_cast<std::size_t>(offsets.back()));
+}
+
 std::span<const std::uint8_t> PackedPart::sequence(std::int64_t i) const {
   const auto begin = offsets[static_cast<std::size_t>(i)], end = offsets[static_cast<std::size_t>(i) + 1];
   return tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
@@ -141,6 +156,14 @@ std::span<const std::uint8_t> PackedPart::sequence(std::int64_t i) const {
 PackedPart part_of(Sequences sequences) {
   const auto owner = std::make_shared<const Sequences>(std::move(sequences));
   return {owner->tokens, owner->offsets, owner->labels, owner};
+}
+
+std::string checksum_of(std::initializer_list<std::span<const std::byte>> pieces) {
+  auto sum = crc32_z(0, nullptr, 0);
+  for (const auto piece : pieces) {
+    if (!piece.empty()) sum = crc32_z(sum, reinterpret_cast<const Bytef*>(piece.data()), piece.size());
+  }
+  return "crc32:" + std::to_string(sum);
 }
 
 std::optional<fs::path> data_folder_name() {

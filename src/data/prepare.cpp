@@ -5,14 +5,17 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 #include "data/archive.h"
 #include "data/cifar.h"
 #include "data/config_json.h"
+#include "data/corpora.h"
+#include "data/digest.h"
 #include "data/imdb.h"
 #include "data/listops.h"
-#include "data/md5.h"
+#include "data/lm.h"
 #include "data/official.h"
 #include "data/text.h"
 
@@ -34,7 +37,7 @@ struct Recipe {
 // One file for each content; the fingerprint inside resolves collisions of the shortened name.
 std::string name_of(Task task, const std::string& fingerprint) {
   constexpr std::size_t digits = 16;
-  return task_name(task) + "-" + md5(fingerprint).substr(0, digits) + ending;
+  return task_name(task) + "-" + digest(Digest::md5, fingerprint).substr(0, digits) + ending;
 }
 
 Recipe listops_recipe(const DataConfig& config, const Notify& notify) {
@@ -42,34 +45,56 @@ Recipe listops_recipe(const DataConfig& config, const Notify& notify) {
   return {name_of(config.task, print), print, "generated", [=] { return listops::generate(config, notify); }};
 }
 
+std::string source_of(const DataConfig& config) {
+  return config.train + (config.test.empty() ? "" : " and " + config.test);
+}
+
 Recipe text_recipe(const DataConfig& config, const Notify& notify) {
   if (config.train.empty()) {
     throw std::invalid_argument("data.train is empty; the task text needs a .tsv or .jsonl file there.");
   }
   const auto print = text::fingerprint(config.train, config.test);
-  const auto source = config.train + (config.test.empty() ? "" : " and " + config.test);
-  return {name_of(config.task, print), print, source, [=] { return text::read(config.train, config.test, notify); }};
+  return {name_of(config.task, print), print, source_of(config),
+          [=] { return text::read(config.train, config.test, notify); }};
+}
+
+Recipe lm_recipe(const DataConfig& config, const Notify& notify) {
+  if (config.train.empty()) {
+    throw std::invalid_argument(
+        "data.train is empty; the task lm needs a file, a folder or a path with wildcards there.");
+  }
+  const auto print = lm::fingerprint(config);
+  return {name_of(config.task, print), print, source_of(config), [=] { return lm::read(config, notify); }};
+}
+
+// How an official data set is read.
+struct Reader {
+  int version;
+  Wanted wanted;
+  std::function<Prepared(const std::string& source, const Notify& notify)> read;
+};
+
+Reader reader_of(Task task) {
+  if (task == Task::scifar) return {cifar::reader_version, cifar::wanted, cifar::read};
+  if (task == Task::imdb) return {imdb::reader_version, imdb::wanted, imdb::read};
+  return {corpora::reader_version, corpora::wanted(task),
+          [task](const auto& source, const auto& notify) { return corpora::read(task, source, notify); }};
 }
 
 std::string official_fingerprint(Task task, const std::string& files) {
-  const int version = task == Task::scifar ? cifar::reader_version : imdb::reader_version;
-  return nlohmann::ordered_json{{"task", task_name(task)}, {"version", version}, {"files", files}}.dump();
-}
-
-Prepared read_official(Task task, const std::string& source, const Notify& notify) {
-  return task == Task::scifar ? cifar::read(source, notify) : imdb::read(source, notify);
+  return nlohmann::ordered_json{{"task", task_name(task)}, {"version", reader_of(task).version}, {"files", files}}
+      .dump();
 }
 
 Recipe source_recipe(Task task, const std::string& source, const Notify& notify) {
-  const auto print =
-      official_fingerprint(task, fingerprint_of_files(source, task == Task::scifar ? cifar::wanted : imdb::wanted));
-  return {name_of(task, print), print, source, [=] { return read_official(task, source, notify); }};
+  const auto print = official_fingerprint(task, fingerprint_of_files(source, reader_of(task).wanted));
+  return {name_of(task, print), print, source, [=] { return reader_of(task).read(source, notify); }};
 }
 
 // For configs without a source: the packed file stays valid after its archive is deleted.
 Recipe official_recipe(Task task, const std::string& source, const Notify& notify) {
   return {task_name(task) + ending, official_fingerprint(task, "official"), source,
-          [=] { return read_official(task, source, notify); }};
+          [=] { return reader_of(task).read(source, notify); }};
 }
 
 Recipe downloaded_recipe(Task task, const Notify& notify) {
@@ -92,8 +117,13 @@ Recipe recipe_of(const DataConfig& config, const Notify& notify) {
       return listops_recipe(config, notify);
     case Task::text:
       return text_recipe(config, notify);
+    case Task::lm:
+      return lm_recipe(config, notify);
     case Task::scifar:
     case Task::imdb:
+    case Task::enwik8:
+    case Task::shakespeare:
+    case Task::wikitext2:
       return config.source.empty() ? downloaded_recipe(config.task, notify)
                                    : source_recipe(config.task, config.source, notify);
   }
@@ -150,6 +180,21 @@ Obtained obtain_from(Task task, const std::string& source, const Notify& notify)
   make(recipe, obtained);
   warn_of_size(task, obtained);
   return obtained;
+}
+
+std::string summary(Task task, const Packed& packed) {
+  const auto splits = [](std::size_t train, std::size_t validation, std::size_t test) {
+    return std::to_string(train) + " training, " + std::to_string(validation) + " validation and " +
+           std::to_string(test) + " test ";
+  };
+  const auto& [train, validation, test] = std::tie(packed.train, packed.validation, packed.test);
+  if (is_stream(task)) {
+    const auto documents = train.labels.size() + validation.labels.size() + test.labels.size();
+    return splits(train.tokens.size(), validation.tokens.size(), test.tokens.size()) + "tokens" +
+           (task == Task::lm ? ", documents: " + std::to_string(documents) : "");
+  }
+  return splits(train.labels.size(), validation.labels.size(), test.labels.size()) + "sequences, " +
+         std::to_string(packed.labels.size()) + " classes";
 }
 
 std::vector<fs::path> packed_files(Task task) {

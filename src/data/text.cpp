@@ -11,27 +11,18 @@
 #include <set>
 #include <stdexcept>
 
-#include "data/md5.h"
-#include "files/json_fields.h"
+#include "data/digest.h"
 #include "files/line_reader.h"
 #include "files/quote.h"
+#include "reading.h"
 
 namespace hkt::data::text {
 namespace {
 
 namespace fs = std::filesystem;
-using fields::Json;
 
 constexpr int reader_version = 2;  // raise when the reader's output for the same files changes
 constexpr std::size_t longest_label = 256, most_labels = 10'000;
-
-// An unreadable file is a wrong argument of the user here, hence std::invalid_argument.
-template <typename Work>
-auto with_file(const Work& work) try {
-  return work();
-} catch (const std::runtime_error& error) {
-  throw std::invalid_argument(error.what());
-}
 
 bool is_json(const fs::path& path) {
   const auto extension = path.extension();
@@ -46,9 +37,6 @@ struct Row {
   std::string label, text;
 };
 
-// Throws an error that names the file and the line.
-using Refuse = std::function<void(const std::string& why)>;
-
 Row row_of_tsv(std::string_view line, const Refuse& refuse) {
   const auto tab = line.find('\t');
   if (tab == std::string_view::npos) refuse("has no tab between label and text");
@@ -56,16 +44,7 @@ Row row_of_tsv(std::string_view line, const Refuse& refuse) {
 }
 
 Row row_of_json(std::string_view line, const Refuse& refuse) {
-  Json json;
-  try {
-    json = fields::parse(line, "it");
-  } catch (const std::invalid_argument& error) {
-    std::string why = error.what();
-    if (why.ends_with('.')) why.pop_back();
-    refuse("cannot be read: " + why);
-  }
-  const auto has = [&](const char* key) { return json.is_object() && json.contains(key); };
-  if (!has("label") || !has("text")) refuse("is not an object with \"label\" and \"text\"");
+  const auto json = object_of(line, {"label", "text"}, refuse);
   const auto& label = json["label"];
   if (!label.is_string() && !label.is_number_integer()) refuse("has a label that is neither a string nor an integer");
   if (!json["text"].is_string()) refuse("has a text that is not a string");
@@ -101,7 +80,6 @@ bool is_header(const Row& row) {
 
 // True if the file begins with a header row, which is skipped.
 bool read_rows(const fs::path& path, const Take& take, const Notify& notify) {
-  constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
   constexpr std::int64_t often = 1024;
   constexpr std::size_t longest_line = std::size_t{1} << 26;
   const bool json = is_json(path);
@@ -113,8 +91,7 @@ bool read_rows(const fs::path& path, const Take& take, const Notify& notify) {
     throw std::invalid_argument(at_line(path.string(), number) + " " + why + ".");
   };
   while (auto line = lines.next()) {
-    auto text = line->text;
-    if (number == 0 && text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
+    const auto text = number == 0 ? without_mark(line->text) : line->text;
     if (notify && number % often == 0) notify(lines.bytes(), total, "reading " + path.string());
     ++number;
     if (line->cut) refuse("has more than 64 MiB");
@@ -203,7 +180,9 @@ Prepared read(const fs::path& train, const fs::path& test, const Notify& notify)
 
 std::string fingerprint(const fs::path& train, const fs::path& test) {
   const auto print = [](const fs::path& path) {
-    return path.empty() ? "" : (is_json(path) ? "jsonl " : "tsv ") + with_file([&] { return md5_of_file(path); });
+    return path.empty()
+               ? ""
+               : (is_json(path) ? "jsonl " : "tsv ") + with_file([&] { return digest_of_file(Digest::md5, path); });
   };
   const nlohmann::ordered_json json = {
       {"task", "text"}, {"version", reader_version}, {"train", print(train)}, {"test", print(test)}};

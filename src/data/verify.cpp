@@ -4,8 +4,8 @@
 
 #include <stdexcept>
 
+#include "data/digest.h"
 #include "data/listops_expression.h"
-#include "data/md5.h"
 #include "data/official.h"
 #include "data/prepare.h"
 
@@ -16,12 +16,13 @@ namespace fs = std::filesystem;
 
 Finding verify_archive(const Official& set) {
   const auto archive = archive_of(set);
-  const auto sum = md5_of_file(archive), right = md5_of(set);
+  const auto right = digest_of(set);
+  const auto name = name_of(kind_of(right)), sum = digest_of_file(kind_of(right), archive);
   if (sum != right) {
-    return {false, archive.string() + " is damaged: its MD5 is " + sum + " and should be " + right + "."};
+    return {false, archive.string() + " is damaged: its " + name + " is " + sum + " and should be " + right + "."};
   }
-  const std::string kind = right == set.md5 ? "official" : "one given at its download, not the official one";
-  return {true, archive.string() + ": its MD5 is the " + kind + "."};
+  const std::string kind = right == set.digest ? "official" : "one given at its download, not the official one";
+  return {true, archive.string() + ": its " + name + " is the " + kind + "."};
 }
 
 void check_values(const PackedPart& part) {
@@ -38,9 +39,7 @@ Finding verify_packed(Task task, const fs::path& path) {
     for (const auto* part : {&packed.train, &packed.validation, &packed.test}) {
       if (task == Task::listops) check_values(*part);
     }
-    return {true, path.string() + ": intact, " + std::to_string(packed.train.size()) + " training, " +
-                      std::to_string(packed.validation.size()) + " validation and " +
-                      std::to_string(packed.test.size()) + " test sequences."};
+    return {true, path.string() + ": intact, " + summary(task, packed) + "."};
   } catch (const std::invalid_argument& error) {
     return {false, path.string() + " is damaged: " + error.what()};
   } catch (const std::runtime_error& error) {

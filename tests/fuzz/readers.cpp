@@ -10,6 +10,7 @@
 #include "data/imdb.h"
 #include "data/listops_expression.h"
 #include "data/listops_file.h"
+#include "data/lm.h"
 #include "data/packed.h"
 #include "data/text.h"
 #include "experiments/record.h"
@@ -99,6 +100,13 @@ void read_text(const std::string& input, const char* name) {
 void read_tsv(const std::string& input) { read_text(input, "text.tsv"); }
 void read_jsonl(const std::string& input) { read_text(input, "text.jsonl"); }
 
+void read_documents(const std::string& input) {
+  hkt::DataConfig config;
+  config.task = hkt::Task::lm;
+  config.train = folder().holding("documents.jsonl", input);
+  read_prepared([&] { return hkt::data::lm::read(config); });
+}
+
 void read_cifar(const std::string& input) {
   read_prepared([&] { return hkt::data::cifar::read(memory_file().hold(input)); });
 }
@@ -158,6 +166,7 @@ std::vector<Target> reader_targets() {
           {"packed", read_packed, repaired_safetensors},
           {"tsv", read_tsv},
           {"jsonl", read_jsonl},
+          {"documents", read_documents},
           {"cifar", read_cifar},
           {"imdb", read_imdb},
           {"archive", read_archive},

@@ -335,13 +335,109 @@ def test_nangia_and_bowman(hkt):
     assert done.returncode == 0 and done.out == "10000 of 10000 labels agree\n"
 
 
+# ---- streams for language models
+
+def tokens_of(hkt, name="lm-*.safetensors"):
+    path, = hkt.data.glob(name)
+    return {key: value.tobytes() for key, value in load_file(path).items() if key.endswith("tokens")}
+
+
+def test_documents_become_one_stream(hkt, tmp_path):
+    books = tmp_path / "books"
+    (books / "more").mkdir(parents=True)
+    (books / "b.txt").write_bytes(b"\xef\xbb\xbfsecond")
+    (books / "a.txt").write_bytes(b"first\xff\n")
+    (books / "more" / "c.jsonl.xz").write_bytes(lzma.compress(b'{"text": "third"}\n{"id": 4, "text": "f\\u00fcnf"}\n'))
+    (books / "notes.md").write_text("not one of them")
+    (books / "picture.txt").write_bytes(b"\x89PNG\0")
+    (books / "empty.txt").touch()
+    (books / ".hidden.txt").write_text("hidden")
+    (books / "circle").symlink_to(books)
+    done = hkt("prepare", "lm", "--train", books, "--pattern", "*[tx][xz]*", "--test", books / "*.md")
+    assert done.returncode == 0, done.err
+    assert " created: 27 training, 0 validation and 16 test tokens, documents: 5" in done.out
+    assert "the share data.validation of the training tokens for validation\n" in done.out
+    assert f"files with the byte 0 of {books} are skipped: 1, the first is {books}/picture.txt." in done.err
+    assert f"empty files of {books} are skipped: 1, the first is {books}/empty.txt." in done.err
+    assert tokens_of(hkt) == {"train.tokens": "first\udcff\n\0second\0third\0fünf\0".encode(errors="surrogateescape"),
+                              "test.tokens": b"not one of them\0"}
+    assert " already exists: " in hkt("prepare", "lm", "--train", books, "--pattern", "*[tx][xz]*", "--test", books / "*.md").out
+    assert "intact, 27 training" in hkt("verify", "lm").out
+
+
+def test_bad_documents(hkt, tmp_path):
+    def prepare(name, content, *more):
+        path = tmp_path / name
+        path.write_bytes(content)
+        return hkt("prepare", "lm", "--train", path, *more)
+    expect_sentence(prepare("a.bin", b"a\0b"), 2, "a.bin contains the byte 0")
+    expect_sentence(prepare("a.txt", b""), 2, "a.txt is empty")
+    expect_sentence(prepare("a.jsonl", b'{"text": "x"}\n{"body": "x"}\n'), 2, 'a.jsonl, line 2 is not an object with "text"')
+    expect_sentence(prepare("a.gz", b"no gzip", "--test", tmp_path / "no"), 2, "no does not exist")
+    expect_sentence(hkt("prepare", "lm", "--train", tmp_path / "*.csv"), 2, "*.csv matches no file")
+    expect_sentence(hkt("prepare", "lm", "--train", tmp_path, "--pattern", "*.csv"), 2, 'matches "*.csv"')
+    expect_sentence(hkt("prepare", "lm"), 2, "--train")
+    assert not list(hkt.data.glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("name, digest", [("enwik8", "SHA-256"), ("shakespeare", "MD5"), ("wikitext2", "MD5")])
+def test_official_texts_are_checked_when_they_come_and_when_they_are_read(hkt, name, digest):
+    false = b"this is not it"
+    with FileServer(false) as server:
+        expect_sentence(hkt("fetch", name, "--url", server.url), 1, f"has the {digest} ", "was removed")
+        expect_sentence(hkt("prepare", name), 2, f"the data set {name} is missing")
+        assert hkt("fetch", name, "--url", server.url, "--md5", hashlib.md5(false).hexdigest()).returncode == 0
+    assert "one given at its download" in hkt("verify", name).out
+    done = hkt("prepare", name)
+    assert done.returncode == 2 and ("SHA-1" in done.err or "cannot be read as an archive" in done.err)
+    assert not list(hkt.data.glob("*.safetensors"))
+
+
+def test_a_text_that_is_longer_than_the_official_one(hkt):
+    with FileServer(bytes(2_000_000)) as server:
+        expect_sentence(hkt("fetch", "shakespeare", "--url", server.url), 1, "more than the allowed 1115394 bytes")
+
+
+def test_the_real_shakespeare_is_fetched(hkt):
+    if "HKT_TEST_DATA" not in os.environ:
+        pytest.skip("HKT_TEST_DATA does not say where tinyshakespeare.txt.xz lies")
+    text = lzma.decompress((Path(os.environ["HKT_TEST_DATA"]) / "tinyshakespeare.txt.xz").read_bytes())
+    with FileServer(text, [("cut", 100_000), "good"]) as server:
+        assert hkt("fetch", "shakespeare", "--url", server.url).returncode == 0
+        assert server.ranges == [None, "bytes=100000-"]
+    assert (hkt.data / "downloads" / "tinyshakespeare.txt").read_bytes() == text
+    done = hkt("prepare", "shakespeare")
+    assert " created: 1115395 training, 0 validation and 0 test tokens\n" in done.out
+    assert "for validation, and as much for test" in done.out
+    assert tokens_of(hkt, "shakespeare.safetensors") == {"train.tokens": text + b"\0"}
+    done = hkt("verify", "shakespeare")
+    assert done.returncode == 0 and "its MD5 is the official." in done.out
+
+
+def test_enwik8_is_packed_in_little_memory(hkt):
+    if "HKT_TEST_DATA" not in os.environ:
+        pytest.skip("HKT_TEST_DATA does not say where enwik8.xz lies")
+    path = Path(os.environ["HKT_TEST_DATA"]) / "enwik8.xz"
+
+    def most_memory(*arguments):
+        process = hkt.start(*arguments)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        return used.ru_maxrss * 1024
+    before = most_memory("list")
+    assert most_memory("prepare", "enwik8", "--from", path) - before < 400e6
+    sizes = {key: len(value) for key, value in tokens_of(hkt, "enwik8.safetensors").items()}
+    assert sizes == {"train.tokens": 90_000_000, "validation.tokens": 5_000_000, "test.tokens": 5_000_000}
+
+
 # ---- wrong use, and what is listed
 
 def test_wrong_use(hkt, tmp_path):
     expect_sentence(hkt("prepare", "lstops"), 2, '"lstops"', '(nearest: "listops")')
     expect_sentence(hkt("prepare"), 2, "name the data set")
     expect_sentence(hkt("fetch", "imbd"), 2, '(nearest: "imdb")')
-    expect_sentence(hkt("fetch", "listops"), 2, '"scifar", "imdb"')
+    expect_sentence(hkt("fetch", "listops"), 2, '"scifar", "imdb", "enwik8", "shakespeare", "wikitext2"')
     expect_sentence(hkt("verify", "sifar"), 2, '(nearest: "scifar")')
     expect_sentence(hkt("verify", "imdb"), 1, "nothing of imdb")
     expect_sentence(hkt(), 2)
@@ -387,14 +483,14 @@ def test_list(hkt):
     done = hkt("list")
     assert done.returncode == 0 and "https://www.cs.toronto.edu/~kriz/cifar.html" in done.out
     listed = {row["name"]: row for row in json.loads(hkt("list", "--json").out)}
-    assert list(listed) == ["listops", "scifar", "imdb", "text"]
+    assert list(listed) == ["listops", "scifar", "imdb", "enwik8", "shakespeare", "wikitext2", "text", "lm"]
     path, = hkt.data.iterdir()
     assert listed["listops"]["prepared"] == [{"path": str(path), "bytes": path.stat().st_size}]
     assert listed["imdb"]["fetched"] is None and listed["imdb"]["prepared"] == []
 
 
 @pytest.mark.parametrize("command", [[], ["list"], ["fetch"], ["prepare"], ["prepare", "listops"], ["prepare", "imdb"],
-                                     ["prepare", "text"], ["verify"]])
+                                     ["prepare", "text"], ["prepare", "lm"], ["prepare", "enwik8"], ["verify"]])
 def test_help_has_an_example(hkt, command):
     done = hkt(*command, "--help")
     assert done.returncode == 0 and "  hkt data " in done.out

@@ -1,29 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of sequences: their order, their padded tensors, and a thread that prefetches them.
+// Batches of sequences: their order, their padded tensors, and a queue of them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <exception>
-#include <mutex>
 #include <optional>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/prefetch.h"
 
 namespace hkt::data {
-
-struct Batch {
-  at::Tensor tokens;   // int64 [B, T], zeros after the end of each sequence
-  at::Tensor lengths;  // int64 [B]
-  at::Tensor labels;   // int64 [B]
-  std::int64_t valid_tokens = 0;
-};
 
 // How sequences become tensors. Longer ones are cut to max_length; T is max_length if `full`, else the batch's longest;
 // `bucket` is the number of batches that are sorted by length together.
@@ -55,21 +44,11 @@ std::vector<at::Tensor> longest_sequences(const Split& split, std::int64_t max_l
 class BatchQueue {
  public:
   BatchQueue(const Split& split, Order order, const Shape& shape, std::size_t first = 0);
-  ~BatchQueue();
-  BatchQueue(const BatchQueue&) = delete;
-  BatchQueue& operator=(const BatchQueue&) = delete;
 
-  std::optional<Batch> next();  // nothing after the last
+  std::optional<Batch> next() { return batches_.next(); }  // nothing after the last
 
  private:
-  void fill(const Split& split, const Order& order, const Shape& shape, std::size_t first);
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Batch> ready_;
-  std::exception_ptr error_;
-  bool ended_ = false, stopped_ = false;
-  std::thread thread_;
+  Prefetch batches_;
 };
 
 }  // namespace hkt::data

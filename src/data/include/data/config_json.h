@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "files/json_fields.h"
 #include "hkt/data_config.h"
@@ -16,6 +17,7 @@ fields::OrderedJson to_json(const DataConfig& data);
 
 namespace data {
 
+std::vector<Task> all_tasks();
 std::string task_name(Task task);
 
 }  // namespace data

@@ -14,7 +14,7 @@ namespace hkt::data {
 struct Download {
   std::string url;
   std::filesystem::path target;
-  std::string md5;                                  // lower-case hexadecimal
+  std::string digest;                               // that it must have: MD5, SHA-1 or SHA-256
   std::int64_t most_bytes = std::int64_t{1} << 32;  // the file's size if known, otherwise an upper limit
 
   // Timeouts and retries. A connection that delivers less than slowest · stall bytes within `stall` is closed, and the
@@ -26,9 +26,9 @@ struct Download {
   std::chrono::milliseconds first_wait{500};  // doubled each time
 };
 
-// Received bytes are kept in target + ".part" until the file is complete and its MD5 is right; a later call resumes there.
+// Received bytes are kept in target + ".part" until the file is complete and its digest is right; a later call resumes there.
 // Throws std::runtime_error, in one sentence, if the server, the network or the disk fails for good, if another process is
-// downloading the same file, if the server sends more than most_bytes or too slowly, and if the MD5 is wrong, in which
+// downloading the same file, if the server sends more than most_bytes or too slowly, and if the digest is wrong, in which
 // case the file is removed.
 void download(const Download& download, const Notify& notify = {});
 

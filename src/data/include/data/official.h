@@ -14,8 +14,8 @@ struct Official {
   Task task;
   std::string name;
   std::string what;
-  std::string home;  // web page
-  std::string url, md5;
+  std::string home;               // web page
+  std::string url, file, digest;  // of the archive: its address, its name here, its SHA-256 or MD5
   std::int64_t bytes;
 };
 
@@ -24,11 +24,11 @@ const Official& official(Task task);
 
 // Where the downloaded archive is or would be.
 std::filesystem::path archive_of(const Official& set);
-// The MD5 it must have: the one given when it was downloaded, otherwise the official one.
-std::string md5_of(const Official& set);
+// The digest it must have: the one given when it was downloaded, otherwise the official one.
+std::string digest_of(const Official& set);
 
-// Downloads the archive; returns false if it is already here with the right MD5. A non-empty `url` or `md5` replaces the
-// official one. Throws std::runtime_error as download() does.
+// Downloads the archive; returns false if it is already here with the right digest. A non-empty `url` or `md5` replaces
+// the official one. Throws std::runtime_error as download() does.
 bool fetch(const Official& set, const std::string& url, const std::string& md5, const Notify& notify = {});
 
 }  // namespace hkt::data

@@ -2,12 +2,15 @@
 // Data sets packed into one memory-mapped safetensors file each.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace hkt::data {
@@ -20,6 +23,8 @@ struct Sequences {
 
   void add(std::span<const std::uint8_t> sequence, std::int64_t label);
   void add_all(const Sequences& others);
+  void add_document(std::string_view text);  // with the byte 0 after it, which ends a document; its label is 0
+  void keep(std::int64_t count);             // the first ones, and drops the others
   std::int64_t size() const { return static_cast<std::int64_t>(labels.size()); }
 };
 
@@ -43,6 +48,9 @@ struct PackedPart {
 
 // Sequences in memory as a part.
 PackedPart part_of(Sequences sequences);
+
+// "crc32:" and the checksum of these bytes, one piece after the other.
+std::string checksum_of(std::initializer_list<std::span<const std::byte>> pieces);
 
 struct Packed {
   PackedPart train, validation, test;

@@ -22,8 +22,11 @@ struct Obtained {
 // for a missing or malformed source, std::runtime_error for a folder that cannot be written.
 Obtained obtain(const DataConfig& config, const Notify& notify = {});
 
-// Packs scifar or imdb from this folder or archive; configs without a source then use it.
+// Packs a data set with an official archive from this file, folder or archive; configs without a source then use it.
 Obtained obtain_from(Task task, const std::string& source, const Notify& notify = {});
+
+// How much is in a packed file, for the user.
+std::string summary(Task task, const Packed& packed);
 
 // The existing packed files of a task, sorted by name.
 std::vector<std::filesystem::path> packed_files(Task task);

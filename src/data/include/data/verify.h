@@ -14,7 +14,7 @@ struct Finding {
   std::string sentence;
 };
 
-// Checks the downloaded archive by its MD5, and each packed file by its checksum, offsets, labels and tokens; for listops
+// Checks the downloaded archive by its digest, and each packed file by its checksum, offsets, labels and tokens; for listops
 // also each label against its expression. Empty if nothing is stored.
 std::vector<Finding> verify(Task task);
 

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading streams: the packed file, and where its tokens are split.
+#include "data/stream.h"
+
+#include <array>
+#include <stdexcept>
+#include <utility>
+
+#include "data/config_json.h"
+#include "data/packed.h"
+#include "data/prepare.h"
+
+namespace hkt::data {
+namespace {
+
+// Takes the last tokens off a stream.
+Stream cut_end(Stream& stream, std::size_t count) {
+  const auto left = stream.tokens.size() - count;
+  Stream end{stream.tokens.subspan(left), stream.owner};
+  stream.tokens = stream.tokens.first(left);
+  return end;
+}
+
+std::string fingerprint_of(const Streams& streams) {
+  const auto train = streams.train.tokens, validation = streams.validation.tokens;
+  const std::array<std::uint64_t, 2> sizes = {train.size(), validation.size()};
+  return checksum_of({std::as_bytes(std::span(sizes)), std::as_bytes(train), std::as_bytes(validation)});
+}
+
+}  // namespace
+
+Streams load_streams(const DataConfig& config, const Notify& notify) {
+  if (!is_stream(config.task)) {
+    throw std::invalid_argument("the task " + task_name(config.task) +
+                                " has sequences with labels; a language model needs a stream, such as lm or enwik8.");
+  }
+  auto [path, packed, made, notices] = obtain(config, notify);
+  Streams streams;
+  streams.train = {packed.train.tokens, packed.train.owner};
+  streams.validation = {packed.validation.tokens, packed.validation.owner};
+  streams.test = {packed.test.tokens, packed.test.owner};
+  if (packed.validation.size() == 0) {
+    const auto share = static_cast<std::size_t>(config.validation * static_cast<double>(packed.train.tokens.size()));
+    if (packed.test.size() == 0) streams.test = cut_end(streams.train, share);
+    streams.validation = cut_end(streams.train, share);
+  }
+  streams.fingerprint = fingerprint_of(streams);
+  streams.vocab = packed.vocab;
+  streams.documents = packed.train.size() + packed.validation.size() + packed.test.size();
+  streams.notices = std::move(notices);
+  return streams;
+}
+
+}  // namespace hkt::data
