@@ -204,10 +204,12 @@ TEST(LanguageModel, StateRefusesWhatItCannotDo) {
             "sequence 0 has 8 tokens and gets 8 more; the state has room for 10.");
   EXPECT_EQ(message_of<c10::ValueError>([&] { state.truncate({4, 8}); }),
             "sequence 0 cannot be truncated to 4: it has had 8 tokens, and this state takes back at most 3.");
-  EXPECT_EQ(message_of<c10::ValueError>([&] { state.truncate({9, 8}); }), "lengths contains 9; sequence 0 has 8 tokens.");
+  EXPECT_EQ(message_of<c10::ValueError>([&] { state.truncate({9, 8}); }),
+            "lengths contains 9; sequence 0 has 8 tokens.");
   EXPECT_EQ(message_of<c10::ValueError>([&] { state.prefill(tokens, {1, 2}); }),
             "sequence 0 has 8 tokens; a padded prompt needs an empty state.");
-  EXPECT_EQ(message_of<c10::ValueError>([&] { state.step(tokens.select(1, 0) + 50); }).substr(0, 15), "tokens contains");
+  EXPECT_EQ(message_of<c10::ValueError>([&] { state.step(tokens.select(1, 0) + 50); }).substr(0, 15),
+            "tokens contains");
   EXPECT_EQ(message_of<c10::ValueError>([&] { DecodingState(model, 1, 129); }),
             "capacity is 129; DecodingState takes 1 to the model's max_length, 128.");
   EXPECT_EQ(state.lengths(), (std::vector<int64_t>{8, 8}));

@@ -12,9 +12,9 @@
 namespace hkt {
 
 struct SamplingOptions {
-  double temperature = 1;   // logits are divided by it; 0: always the most probable token
-  std::int64_t top_k = 0;   // only the k most probable tokens; 0: all
-  double top_p = 1;         // of these only the most probable ones that have this probability together; 1: all
+  double temperature = 1;  // logits are divided by it; 0: always the most probable token
+  std::int64_t top_k = 0;  // only the k most probable tokens; 0: all
+  double top_p = 1;        // of these only the most probable ones that have this probability together; 1: all
   std::uint64_t seed = 0;
 };
 

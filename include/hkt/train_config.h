@@ -30,8 +30,8 @@ struct TrainConfig {
   std::int64_t bucket = 64;  // sequences are sorted by length within groups of so many batches; 1: no sorting
   Precision precision = Precision::automatic;  // bfloat16 (by autocast) on CUDA, float32 on the CPU
   double checkpoint_seconds = 60;              // between two checkpoints within an epoch
-  std::int64_t validation_tokens = 0;  // of the stream, at most, that a language model is validated on; 0: all
-  bool tensorboard = false;            // also write the metrics as TensorBoard event files
+  std::int64_t validation_tokens = 0;          // of the stream, at most, that a language model is validated on; 0: all
+  bool tensorboard = false;                    // also write the metrics as TensorBoard event files
 
   bool operator==(const TrainConfig&) const = default;
 };

@@ -134,7 +134,8 @@ void add_eval(CLI::App& program, Action& action) {
   add_machine_options(command, options->machine);
   command.footer(
       "A classifier's predictions.safetensors is written into the run directory. A language model is scored with a\n"
-      "sliding window: every byte once, with at least half a context before it.\n\nExample:\n  hkt eval runs/hkt --split test");
+      "sliding window: every byte once, with at least half a context before it.\n\nExample:\n  hkt eval runs/hkt "
+      "--split test");
   command.callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

@@ -45,8 +45,8 @@ data::Streams load_streams(const DataConfig& config) {
   data::Streams streams;
   {
     Progress progress("data");
-    streams = data::load_streams(config,
-                                 [&](auto done, auto total, const auto& what) { progress.show(done, total, what); });
+    streams =
+        data::load_streams(config, [&](auto done, auto total, const auto& what) { progress.show(done, total, what); });
   }
   for (const auto& notice : streams.notices) warn(notice);
   return streams;

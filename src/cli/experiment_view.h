@@ -2,6 +2,7 @@
 // Experiments on the terminal: a progress bar for loading data, one line per run, warnings.
 #pragma once
 
+#include "data/stream.h"
 #include "experiments/experiment.h"
 #include "live_lines.h"
 #include "options.h"

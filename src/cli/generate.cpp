@@ -92,7 +92,8 @@ class Generation {
   at::Tensor refill(DecodingState& state) {
     state.clear();
     at::ArrayRef<std::int64_t> tokens = history_;
-    if (std::ssize(history_) > state.capacity()) tokens = tokens.take_back((state.capacity() + 1) / 2);
+    if (std::ssize(history_) > state.capacity())
+      tokens = tokens.slice(tokens.size() - static_cast<std::size_t>((state.capacity() + 1) / 2));
     return state.prefill(tensor_of(tokens).unsqueeze(0));
   }
 
@@ -124,8 +125,7 @@ struct Written {
 Written write_one(Generation& generation, const std::string& prompt, const Options& options, Sampler& sampler) {
   TextStream stream(options.stop, options.json ? nullptr : stdout, ::isatty(STDOUT_FILENO) != 0);
   if (options.echo) stream.write(prompt);
-  const auto why =
-      generation.run(prompt, options.tokens, sampler, [&](char byte) { return stream.add(byte); });
+  const auto why = generation.run(prompt, options.tokens, sampler, [&](char byte) { return stream.add(byte); });
   stream.finish();
   return {stream.text(), why};
 }
@@ -215,7 +215,8 @@ void add_generate(CLI::App& program, Action& action) {
   command.add_flag("--json", options->json, "print one JSON object for each prompt");
   add_machine_options(command, options->machine);
   command.footer(
-      "Prints what the model writes, as it writes it. A model sees at most its max_length tokens; a longer text goes on\n"
+      "Prints what the model writes, as it writes it. A model sees at most its max_length tokens; a longer text goes "
+      "on\n"
       "from the last half of them.\n\n"
       "Examples:\n  hkt generate runs/mine --prompt \"The history of \" --temperature 0.8 --echo\n"
       "  echo \"def main():\" | hkt generate runs/mine --tokens 500 --stop \"\\n\\n\"");

@@ -55,8 +55,8 @@ int run_program(int count, const char* const* arguments) {
   program.set_version_flag("--version", "hkt " + train::version() + " (commit " + train::commit() + ")",
                            "Print the version and exit");
   Action action;
-  for (const auto add : {add_train, add_eval, add_predict, add_generate, add_theory, add_report, add_explain, add_export,
-                         add_reproduce, add_data, add_info}) {
+  for (const auto add : {add_train, add_eval, add_predict, add_generate, add_theory, add_report, add_explain,
+                         add_export, add_reproduce, add_data, add_info}) {
     add(program, action);
   }
   try {

@@ -72,6 +72,17 @@ WindowQueue::WindowQueue(const Stream& stream, std::int64_t length, std::int64_t
                          std::int64_t first, std::int64_t end)
     : batches_(batches_of(stream, length, batch, seed, first, end)) {}
 
+std::vector<at::Tensor> first_windows(const Stream& stream, std::int64_t length, std::int64_t count) {
+  const auto size = std::ssize(stream.tokens);
+  length = std::min(length, size);
+  std::vector<at::Tensor> windows;
+  for (std::int64_t begin = 0; length > 0 && begin + length <= size && std::ssize(windows) < count; begin += length) {
+    windows.push_back(at::empty({length}, at::kLong));
+    std::copy_n(stream.tokens.data() + begin, length, windows.back().mutable_data_ptr<std::int64_t>());
+  }
+  return windows;
+}
+
 std::vector<ScoredWindow> scored_windows(std::int64_t tokens, std::int64_t length) {
   check_length(length);
   std::vector<ScoredWindow> windows;

@@ -86,7 +86,8 @@ fields::Table<ModelConfig> make_model_table(ModelKind kind) {
   if (kind == ModelKind::language) {
     table.push_back(fields::truth("tied", &ModelConfig::tied));
   } else {
-    table.push_back(fields::choice("pooling", &ModelConfig::pooling, {{"mean", Pooling::mean}, {"last", Pooling::last}}));
+    table.push_back(
+        fields::choice("pooling", &ModelConfig::pooling, {{"mean", Pooling::mean}, {"last", Pooling::last}}));
     table.push_back(fields::integer("classes", &ModelConfig::classes, 1, largest));
   }
   return table;
@@ -94,10 +95,10 @@ fields::Table<ModelConfig> make_model_table(ModelKind kind) {
 
 // The keys that mean something for a kind of model; "kind" is the first.
 const fields::Table<ModelConfig>& model_table(ModelKind kind) {
-  static const auto classifier = make_model_table(ModelKind::classifier), language = make_model_table(ModelKind::language);
+  static const auto classifier = make_model_table(ModelKind::classifier),
+                    language = make_model_table(ModelKind::language);
   return kind == ModelKind::language ? language : classifier;
 }
-
 
 [[noreturn]] void refuse(const std::string& sentence) { throw std::invalid_argument(sentence); }
 
@@ -156,7 +157,8 @@ const ModelConfig& check(const ModelConfig& model) {
 }
 
 void read_json(const fields::Json& json, ModelConfig& model) {
-  if (json.is_object() && json.contains("kind")) model_table(model.kind).front().read(model, "model.kind", json["kind"]);
+  if (json.is_object() && json.contains("kind"))
+    model_table(model.kind).front().read(model, "model.kind", json["kind"]);
   fields::read(model_table(model.kind), "model", json, model);
   check_together(model);
 }

@@ -59,7 +59,8 @@ Shapes parameter_shapes(const ModelConfig& config) {
   }
   add_layer(shapes, "norm", {width});
   const bool language = config.kind == ModelKind::language;
-  if (!language || !config.tied) add_layer(shapes, "head", {language ? config.vocab : config.classes, width}, config.biases);
+  if (!language || !config.tied)
+    add_layer(shapes, "head", {language ? config.vocab : config.classes, width}, config.biases);
   return shapes;
 }
 

@@ -38,7 +38,8 @@ std::int64_t Sampler::sample(const at::Tensor& logits) {
   std::iota(tokens.begin(), tokens.end(), std::int64_t{0});
   std::stable_sort(tokens.begin(), tokens.end(), [&](auto a, auto b) { return value[a] > value[b]; });
   if (options_.temperature == 0) return tokens.front();
-  if (options_.top_k > 0 && options_.top_k < std::ssize(tokens)) tokens.resize(static_cast<std::size_t>(options_.top_k));
+  if (options_.top_k > 0 && options_.top_k < std::ssize(tokens))
+    tokens.resize(static_cast<std::size_t>(options_.top_k));
 
   std::vector<double> sums;  // of the probabilities so far, not normalised
   const double largest = value[tokens.front()];

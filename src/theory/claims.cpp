@@ -87,8 +87,9 @@ Claim decomposition(const json& examination, const ModelConfig& config) {
   });
   claim.verdict = worst < exact && independence > 0 ? Verdict::holds : Verdict::fails;
   const auto commutes = config.positions == Positions::rotary || config.filter_on == FilterOn::projected
-                            ? std::string("With rotary positions, or filters on queries and keys, there is no single "
-                                          "bilinear form to symmetrise")
+                            ? std::string(
+                                  "With rotary positions, or filters on queries and keys, there is no single "
+                                  "bilinear form to symmetrise")
                             : fmt::format("Symmetrising commutes with downsampling and upsampling to {:.1e}", worst);
   claim.sentence = fmt::format(
       "{}; the directional part is {:.1f} to {:.1f} % of a level's squared norm, and the smallest eigenvalue of the "

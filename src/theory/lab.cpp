@@ -190,7 +190,8 @@ json spectra_of(const HierarchicalAttentionImpl& attention, std::int64_t head, s
 
 }  // namespace
 
-nlohmann::ordered_json examine(const TransformerImpl& model, const std::vector<at::Tensor>& sequences, const LabOptions& options) {
+nlohmann::ordered_json examine(const TransformerImpl& model, const std::vector<at::Tensor>& sequences,
+                               const LabOptions& options) {
   const at::NoGradGuard no_grad;
   const auto& config = model.config();
   const auto exact = exact_copy(model);

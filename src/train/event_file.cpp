@@ -63,9 +63,7 @@ std::string message(std::uint64_t field, const std::string& content) {
 constexpr std::uint64_t wall_time = 1, step_field = 2, file_version = 3, summary = 5, session_log = 7;
 constexpr std::uint64_t value_field = 1, tag = 1, simple_value = 2, status = 1, started = 1;
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
 

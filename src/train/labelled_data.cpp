@@ -32,10 +32,9 @@ class LabelledData : public TrainingData {
   }
 
   NextBatch batches(std::int64_t epoch, std::int64_t first) const override {
-    auto order =
-        data::training_order(dataset_.train, shape_, static_cast<std::uint64_t>(config_.train.seed), epoch);
-    const auto queue = std::make_shared<data::BatchQueue>(dataset_.train, std::move(order), shape_,
-                                                          static_cast<std::size_t>(first));
+    auto order = data::training_order(dataset_.train, shape_, static_cast<std::uint64_t>(config_.train.seed), epoch);
+    const auto queue =
+        std::make_shared<data::BatchQueue>(dataset_.train, std::move(order), shape_, static_cast<std::size_t>(first));
     return [queue] { return queue->next(); };
   }
 

@@ -63,7 +63,8 @@ LanguageScore score(TransformerImpl& model, const data::Stream& whole, const Con
       const auto* is_correct = correct.const_data_ptr<bool>() + static_cast<std::int64_t>(i) * length;
       for (std::int64_t t = 0; t < some[i].length; ++t) {
         const Prediction prediction{loss[t], is_correct[t]};
-        add(result.by_position[static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(t)))].tally, prediction);
+        add(result.by_position[static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(t)))].tally,
+            prediction);
         if (t >= some[i].scored_from) add(result.tally, prediction);
       }
     }

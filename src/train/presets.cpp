@@ -44,10 +44,9 @@ json language(const json& model, const json& train, const json& data) {
                    {"beta2", 0.95},
                    {"final_rate", 0.1},
                    {"validation_tokens", 262144}}},
-                 {"data", {{"validation", 0.05}}}};
+                 {"data", data}};
   config["model"].update(model);
   config["train"].update(train);
-  config["data"].update(data);
   return config;
 }
 
@@ -75,12 +74,12 @@ const std::vector<NamedConfig>& named_configs() {
       {{"text", "your own labels and texts: --set data.train=FILE (.tsv or .jsonl) and optionally data.test=FILE"},
        {{"model", {{"positions", "rotary"}, {"max_length", 1024}}}, {"data", {{"task", "text"}}}}},
       {{"lm", "a byte language model of your own text: --set data.train=FILE or FOLDER (T = 1,024)"},
-       language({{"max_length", 1024}}, {{"batch", 32}}, {{"task", "lm"}})},
+       language({{"max_length", 1024}}, {{"batch", 32}}, {{"task", "lm"}, {"validation", 0.05}})},
       {{"enwik8", "a byte language model of Wikipedia (T = 4,096)"},
        language({{"max_length", 4096}}, {{"batch", 8}}, {{"task", "enwik8"}})},
       {{"shakespeare", "a byte language model of Shakespeare's plays, small (T = 256)"},
        language({{"max_length", 256}, {"width", 128}, {"blocks", 4}, {"feedforward", 512}, {"dropout", 0.1}},
-                {{"batch", 32}, {"epochs", 8}}, {{"task", "shakespeare"}})},
+                {{"batch", 32}, {"epochs", 8}}, {{"task", "shakespeare"}, {"validation", 0.05}})},
       {{"wikitext2", "a byte language model of Wikipedia articles (T = 1,024)"},
        language({{"max_length", 1024}}, {{"batch", 32}}, {{"task", "wikitext2"}})}};
   return all;
@@ -152,7 +151,8 @@ void check(const Config& config) {
   }
   if (!stream && (config.train.epoch_steps > 0 || config.train.validation_tokens > 0)) {
     throw std::invalid_argument(
-        "train.epoch_steps and train.validation_tokens are for language models; a classifier's epoch is a pass over its "
+        "train.epoch_steps and train.validation_tokens are for language models; a classifier's epoch is a pass over "
+        "its "
         "data, and all of its validation data is used.");
   }
 }

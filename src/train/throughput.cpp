@@ -29,11 +29,8 @@ double measured_peak(at::Device device, at::ScalarType type) {
   const std::int64_t size = device.is_cuda() ? 8192 : 768;
   const auto options = at::TensorOptions(device).dtype(type);
   // No random numbers, on whose generator the training depends.
-  const auto a = at::full({size, size}, 0.5, options), b = at::arange(size * size, options.dtype(at::kFloat))
-                                                               .remainder_(17)
-                                                               .div_(17)
-                                                               .to(type)
-                                                               .view({size, size});
+  const auto a = at::full({size, size}, 0.5, options),
+             b = at::arange(size * size, options.dtype(at::kFloat)).remainder_(17).div_(17).to(type).view({size, size});
   double best = seconds_of_product(a, b, device);
   constexpr int rounds = 4;
   for (int i = 0; i < rounds; ++i) best = std::min(best, seconds_of_product(b, a, device));

@@ -88,10 +88,8 @@ void Trainer::begin_metrics() {
   if (settings().tensorboard) events_ = std::make_unique<EventFile>(run_.folder, position_.step);
   if (is_language()) throughput_ = Throughput(identity_.config, device_);
   if (saved_step_ >= 0) return;
-  nlohmann::ordered_json line = {{"event", "start"},
-                                 {"parameters", learner_->parameters()},
-                                 {"steps", steps_},
-                                 {"epochs", settings().epochs}};
+  nlohmann::ordered_json line = {
+      {"event", "start"}, {"parameters", learner_->parameters()}, {"steps", steps_}, {"epochs", settings().epochs}};
   line.update(data_.description());
   line.update({{"device", device_.str()},
                {"precision", uses_bfloat16(identity_.config, device_) ? "bfloat16" : "float32"},
@@ -132,8 +130,8 @@ void Trainer::train_step(const data::Batch& batch) {
   if (line || device_.is_cpu()) read_pending();
   if (line) write_step_line();
   if (hooks_.step && (line || device_.is_cpu())) {
-    hooks_.step({position_.step, steps_, position_.epoch, settings().epochs, position_.epoch_tally,
-                 tokens_per_second(), throughput_.utilisation(tokens_per_second())});
+    hooks_.step({position_.step, steps_, position_.epoch, settings().epochs, position_.epoch_tally, tokens_per_second(),
+                 throughput_.utilisation(tokens_per_second())});
   }
 }
 

@@ -22,7 +22,8 @@ struct LabOptions {
 };
 
 // The complete examination, as stored in theory.json. `sequences` are the tokens of single inputs, [T] each, without padding.
-nlohmann::ordered_json examine(const TransformerImpl& model, const std::vector<at::Tensor>& sequences, const LabOptions& options = {});
+nlohmann::ordered_json examine(const TransformerImpl& model, const std::vector<at::Tensor>& sequences,
+                               const LabOptions& options = {});
 
 // Per-epoch theory metrics: for each block and head the kernel's spectrum and the smallest eigenvalue of the scores, and for
 // each level Mardia's statistics. Cheap enough to run after each epoch.

@@ -79,7 +79,7 @@ class Learner {
  private:
   struct ShapeGraph;
 
-  StepResult launch_step(const data::Batch& batch);  // the batch is on the device
+  StepResult launch_step(const data::Batch& batch);                                    // the batch is on the device
   std::pair<at::Tensor, at::Tensor> backward(const data::Batch& batch, double share);  // weighted loss, and correct
   GraphedStep* shared_memory_graph() const;
   StepResult replay_step(std::unique_ptr<ShapeGraph>& step, const data::Batch& batch);

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "train/checkpoint.h"
-#include "train/learner.h"
 #include "train/event_file.h"
+#include "train/learner.h"
 #include "train/metrics.h"
 #include "train/run_directory.h"
 #include "train/throughput.h"
@@ -38,7 +38,7 @@ struct Hooks {
   std::function<void(const StepProgress&)> step;
   std::function<void(const EpochResult&)> epoch;
   Warn warn;
-  std::function<bool()> stop;                               // polled after every step; true stops the run
+  std::function<bool()> stop;  // polled after every step; true stops the run
   // Metrics before the first and after each epoch.
   std::function<nlohmann::ordered_json(const TransformerImpl&)> probe;
 };
