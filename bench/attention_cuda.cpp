@@ -99,7 +99,7 @@ Table cuda_attention_levels(bool quick) {
 }
 
 Table cuda_attention_float32(bool quick) {
-  Table table("hkt::attention on CUDA, L = 3, float32: ratio to the concatenated form through SDPA",
+  Table table("hkt::attention on CUDA, L = 3, float32: ratio to HKT via concatenated SDPA",
               {"B, H, T, D", "mask", "pass", "ms", "to concatenated", "to standard SDPA"});
   for (const int64_t width : {32, 64, 128})
     for (const bool causal : {false, true})
@@ -142,24 +142,6 @@ Table cuda_attention_long(bool quick) {
   return table;
 }
 
-// Queries of `in`, with keys and values of every group-th head.
-static Inputs grouped(const Inputs& in, int64_t group) {
-  Inputs other = in;
-  const auto share = [&](const at::Tensor& rows) {
-    const int64_t heads = rows.size(1) / group;
-    return rows.detach().transpose(1, 2).slice(2, 0, heads).contiguous().transpose(1, 2).requires_grad_();
-  };
-  other.all = other.q;
-  for (auto& level : other.k) {
-    level = share(level);
-    other.all.push_back(level);
-  }
-  other.v = share(in.v);
-  other.all.push_back(other.v);
-  other.all.push_back(other.weights);
-  return other;
-}
-
 Table cuda_attention_grouped(bool quick) {
   Table table("Grouped key heads on CUDA, L = 3, bf16, causal (B = 4, H = 16): time over that with all heads",
               {"T", "D", "key heads", "forward", "forward+backward"});
@@ -167,7 +149,7 @@ Table cuda_attention_grouped(bool quick) {
     for (const int64_t width : {64, 128})
       for (const int64_t group : {4, 16}) {
         const Inputs in({4, 16, length, width}, at::kBFloat16, at::kCUDA);
-        const Inputs shared = grouped(in, group);
+        const Inputs shared({4, 16, length, width, 3, group}, at::kBFloat16, at::kCUDA);
         std::vector<std::string> cells = {std::to_string(length), std::to_string(width), std::to_string(16 / group)};
         for (const bool backward : {false, true}) {
           const Timings t({candidate(

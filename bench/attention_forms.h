@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "concatenated.h"
 #include "harness.h"
 #include "hkt/ops.h"
 #include "hkt/reference.h"
@@ -20,6 +21,7 @@ namespace hkt::bench {
 struct Shape {
   int64_t batch, heads, length, width;
   int64_t levels = 3;
+  int64_t group = 1;  // heads of queries for each head of keys
 };
 
 inline std::string text(const Shape& s) {
@@ -44,16 +46,17 @@ struct Inputs {
 
   Inputs(const Shape& s, at::ScalarType type, at::Device device) {
     const auto options = at::TensorOptions(type).device(device);
-    const auto rows = [&](int64_t count) {
-      return at::randn({s.batch, count, s.heads, s.width}, options).transpose(1, 2).requires_grad_();
+    const auto rows = [&](int64_t count, int64_t heads) {
+      return at::randn({s.batch, count, heads, s.width}, options).transpose(1, 2).requires_grad_();
     };
+    const int64_t key_heads = s.heads / s.group;
     for (int64_t level = 0; level < s.levels; ++level) {
-      q.push_back(rows((s.length + (int64_t{1} << level) - 1) >> level));
-      k.push_back(rows(q.back().size(2)));
+      q.push_back(rows(level_rows(s.length, level), s.heads));
+      k.push_back(rows(level_rows(s.length, level), key_heads));
     }
-    v = rows(s.length);
+    v = rows(s.length, key_heads);
     weights = at::softmax(at::randn({s.heads, s.levels}, options.dtype(at::kFloat)), 1).detach().requires_grad_();
-    direction = rows(s.length).detach();
+    direction = rows(s.length, s.heads).detach();
     all = q;
     all.insert(all.end(), k.begin(), k.end());
     all.push_back(v);
@@ -76,22 +79,8 @@ inline at::Tensor ours(const Inputs& in, bool causal) {
   return std::get<0>(hkt::attention(in.q, in.k, in.v, in.weights, causal));
 }
 
-// HKT as SDPA on concatenated features. Values are padded to the width of the features, which SDPA's fast path requires.
 inline at::Tensor concatenated(const Inputs& in, bool causal) {
-  std::vector<at::Tensor> q, k;
-  for (size_t level = 0; level < in.q.size(); ++level) {
-    const auto spread = [&](const at::Tensor& rows) {
-      return level == 0 ? rows : rows.repeat_interleave(int64_t{1} << level, 2).narrow(2, 0, in.v.size(2));
-    };
-    const auto weight = in.weights.select(1, static_cast<int64_t>(level)).view({1, -1, 1, 1});
-    q.push_back(spread((in.q[level] * weight).to(in.v.scalar_type())));
-    k.push_back(spread(in.k[level]));
-  }
-  const auto width = in.v.size(3);
-  const auto values = at::constant_pad_nd(in.v, {0, width * static_cast<int64_t>(in.q.size() - 1)});
-  return at::scaled_dot_product_attention(at::cat(q, 3), at::cat(k, 3), values, {}, 0, causal,
-                                          1 / std::sqrt(static_cast<double>(width)))
-      .narrow(3, 0, width);
+  return testing::concatenated(in.q, in.k, in.v, in.weights, causal);
 }
 
 inline at::Tensor materialised(const Inputs& in, bool causal) {

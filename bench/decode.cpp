@@ -11,25 +11,12 @@
 namespace hkt::bench {
 namespace {
 
-struct DecodeShape {
-  int64_t batch, heads, length, width;
-  int64_t levels = 3;
-  int64_t group = 1;  // heads of queries for each head of keys
-};
-
-std::string text(const DecodeShape& s) {
-  return std::to_string(s.batch) + ", " + std::to_string(s.heads) + ", " + std::to_string(s.length) + ", " +
-         std::to_string(s.width);
-}
-
-int64_t level_rows(int64_t length, int64_t level) { return (length + (int64_t{1} << level) - 1) >> level; }
-
 // The caches of one layer, and the query of one token.
 struct Caches {
   std::vector<at::Tensor> q, k, coarse;
   at::Tensor v, weights;
 
-  Caches(const DecodeShape& s, const at::TensorOptions& options) {
+  Caches(const Shape& s, const at::TensorOptions& options) {
     const int64_t key_heads = s.heads / s.group;
     for (int64_t level = 0; level < s.levels; ++level) {
       q.push_back(at::randn({s.batch, s.heads, 1, s.width}, options));
@@ -44,7 +31,7 @@ struct Caches {
 
 // Bytes that decoding position t must read. Without kept scores: keys of all levels. With them: those of the levels that change,
 // and the scores of the first that does not.
-double bytes_of_step(const DecodeShape& s, int64_t element_bytes, int64_t t, bool keeps_scores) {
+double bytes_of_step(const Shape& s, int64_t element_bytes, int64_t t, bool keeps_scores) {
   const int64_t key_heads = s.heads / s.group;
   int64_t levels = s.levels;
   if (keeps_scores)
@@ -59,7 +46,7 @@ double bytes_of_step(const DecodeShape& s, int64_t element_bytes, int64_t t, boo
 // period, 2^(L − 1).
 class Layers {
  public:
-  Layers(const DecodeShape& s, const at::TensorOptions& options, int64_t total_bytes) : shape_(s) {
+  Layers(const Shape& s, const at::TensorOptions& options, int64_t total_bytes) : shape_(s) {
     const double bytes = bytes_of_step(s, options.dtype().itemsize(), 0, false);
     const auto count = static_cast<int64_t>(static_cast<double>(total_bytes) / bytes) + 1;
     for (int64_t i = 0; i < count; ++i) layers_.emplace_back(s, options);
@@ -90,7 +77,7 @@ class Layers {
   }
 
  private:
-  DecodeShape shape_;
+  Shape shape_;
   std::vector<Caches> layers_;
   std::vector<at::Tensor> ends_;
 };
@@ -103,8 +90,7 @@ struct Setting {
 };
 
 // One shape, one and `levels` levels side by side.
-void add_decode_rows(Table& table, const DecodeShape& shape, const std::vector<int64_t>& levels,
-                     const Setting& setting) {
+void add_decode_rows(Table& table, const Shape& shape, const std::vector<int64_t>& levels, const Setting& setting) {
   const at::NoGradGuard no_grad;
   const int64_t element_bytes = setting.options.dtype().itemsize();
   const auto source = at::randn({setting.copied_bytes / 4}, setting.options.dtype(at::kFloat));
@@ -113,7 +99,7 @@ void add_decode_rows(Table& table, const DecodeShape& shape, const std::vector<i
   std::vector<Candidate> candidates = {{"copy", [&] { target.copy_(source); }}};
   const auto name = [](const std::string& what, int64_t count) { return what + std::to_string(count); };
   for (const int64_t count : levels) {
-    DecodeShape s = shape;
+    Shape s = shape;
     s.levels = count;
     layers.push_back(std::make_unique<Layers>(s, setting.options, setting.rotated_bytes));
     const Layers& l = *layers.back();
@@ -151,11 +137,32 @@ Table decode_table(const std::string& where) {
                 "to SDPA"});
 }
 
-// A prompt in chunks, by attention_extend on the caches and by hkt::attention with `start`, over one pass.
-void add_prefill_row(Table& table, const DecodeShape& s, int64_t chunk, const Setting& setting) {
+// One sequence against `parts` sequences of an equal share of its length: the same bytes. With few sequences only the split over
+// keys fills the machine.
+void add_long_rows(Table& table, Shape shape, int64_t parts, const Setting& setting) {
   const at::NoGradGuard no_grad;
-  const Inputs in({s.batch, s.heads, s.length, s.width, s.levels}, setting.options.dtype().toScalarType(),
-                  setting.options.device());
+  const Shape several{shape.batch * parts, shape.heads, shape.length / parts, shape.width, shape.levels, shape.group};
+  const Layers one(shape, setting.options, setting.rotated_bytes),
+      many(several, setting.options, setting.rotated_bytes);
+  const auto device = setting.options.device();
+  const Timings t({{"one extend", replayable([&] { one.extend(); }, device)},
+                   {"many extend", replayable([&] { many.extend(); }, device)},
+                   {"one decode", replayable([&] { one.decode(); }, device)},
+                   {"many decode", replayable([&] { many.decode(); }, device)}},
+                  setting.rounds, [&] { wait_for(device); });
+  for (const std::string what : {"extend", "decode"}) {
+    if (what == "decode" && shape.levels == 1) continue;  // keeps no scores: the same
+    const double calls = static_cast<double>(one.calls()), other_calls = static_cast<double>(many.calls());
+    table.add({text(shape), text(several), std::to_string(shape.levels),
+               what == "extend" ? "attention_extend" : "decode", number(t.seconds("one " + what) / calls * 1e6, 1),
+               number(t.ratio("one " + what, "many " + what) * other_calls / calls, 3)});
+  }
+}
+
+// A prompt in chunks, by attention_extend on the caches and by hkt::attention with `start`, over one pass.
+void add_prefill_row(Table& table, const Shape& s, int64_t chunk, const Setting& setting) {
+  const at::NoGradGuard no_grad;
+  const Inputs in(s, setting.options.dtype().toScalarType(), setting.options.device());
   struct Chunk {
     std::vector<at::Tensor> q, k;
     at::Tensor v, ends;
@@ -223,11 +230,19 @@ Table prefill_chunks(bool quick) {
 Table cuda_decode_steps(bool quick) {
   Table table = decode_table("CUDA");
   const Setting setting{at::TensorOptions(at::kBFloat16).device(at::kCUDA), 768 << 20, 512 << 20, quick ? 5 : 11};
-  std::vector<DecodeShape> shapes = {{16, 8, 4096, 64},  {16, 8, 8192, 64},  {64, 8, 4096, 64}, {16, 16, 4096, 128},
-                                     {16, 8, 8192, 128}, {1, 8, 131072, 64}, {1, 8, 4096, 64}};
+  std::vector<Shape> shapes = {{16, 8, 4096, 64},  {16, 8, 8192, 64},  {64, 8, 4096, 64}, {16, 16, 4096, 128},
+                               {16, 8, 8192, 128}, {1, 8, 131072, 64}, {1, 8, 4096, 64}};
   if (quick) shapes.resize(2);
   for (const auto& s : shapes) add_decode_rows(table, s, {1, 3, 5}, setting);
   add_decode_rows(table, {16, 16, 8192, 128, 3, 4}, {1, 3, 5}, setting);
+  return table;
+}
+
+Table cuda_long_decode_steps(bool quick) {
+  Table table("A decoding step of one long sequence, CUDA, bf16: time over that of several short ones",
+              {"B, H, T, D", "short ones", "L", "operator", "µs", "to short ones"});
+  const Setting setting{at::TensorOptions(at::kBFloat16).device(at::kCUDA), 768 << 20, 0, quick ? 5 : 11};
+  for (const int64_t levels : {1, 3}) add_long_rows(table, {1, 8, 131072, 64, levels}, 16, setting);
   return table;
 }
 

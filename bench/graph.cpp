@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recording of CUDA graphs; without CUDA the work is only called.
+// Capture of CUDA graphs; without CUDA the work is only called.
 #include "graph.h"
 
 #include <torch/cuda.h>

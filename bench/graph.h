@@ -8,7 +8,7 @@
 
 namespace hkt::bench {
 
-// The work itself on the CPU; on a GPU a replay of it, recorded once.
+// The work itself on the CPU; on a GPU a replay of it, captured once as a CUDA graph.
 std::function<void()> replayable(const std::function<void()>& work, at::Device device);
 void wait_for(at::Device device);
 

@@ -70,6 +70,7 @@ Table cuda_attention_long(bool quick);
 Table cuda_attention_grouped(bool quick);
 Table cuda_attention_wide_heads(bool quick);
 Table cuda_decode_steps(bool quick);
+Table cuda_long_decode_steps(bool quick);
 Table cuda_prefill_chunks(bool quick);
 Table cuda_training_steps(bool quick);
 

@@ -70,10 +70,11 @@ int main(int count, char** arguments) {
                                        &hkt::bench::prefill_chunks,
                                        &hkt::bench::downsample_shapes,
                                        &hkt::bench::training_steps};
-  const std::vector<Measure> on_cuda = {
-      &hkt::bench::cuda_attention_shapes, &hkt::bench::cuda_attention_levels,  &hkt::bench::cuda_attention_float32,
-      &hkt::bench::cuda_attention_long,   &hkt::bench::cuda_attention_grouped, &hkt::bench::cuda_attention_wide_heads,
-      &hkt::bench::cuda_decode_steps,     &hkt::bench::cuda_prefill_chunks,    &hkt::bench::cuda_training_steps};
+  const std::vector<Measure> on_cuda = {&hkt::bench::cuda_attention_shapes,  &hkt::bench::cuda_attention_levels,
+                                        &hkt::bench::cuda_attention_float32, &hkt::bench::cuda_attention_long,
+                                        &hkt::bench::cuda_attention_grouped, &hkt::bench::cuda_attention_wide_heads,
+                                        &hkt::bench::cuda_decode_steps,      &hkt::bench::cuda_long_decode_steps,
+                                        &hkt::bench::cuda_prefill_chunks,    &hkt::bench::cuda_training_steps};
   const auto& measures = cuda ? on_cuda : on_cpu;
   for (size_t i = 0; i < measures.size(); ++i)
     if (only.empty() || only.count(static_cast<int>(i) + 1) > 0) tables.push_back(measures[i](quick));

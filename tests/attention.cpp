@@ -10,6 +10,7 @@
 
 #include "attention_cases.h"
 #include "compare.h"
+#include "concatenated.h"
 #include "hkt/ops.h"
 #include "hkt/reference.h"
 #include "memory_meter.h"
@@ -133,20 +134,7 @@ TEST(Attention, LowPrecisionIsWithinTwiceTheErrorOfPyTorch) {
           const auto theirs = inputs.to(type);
           const auto ours = std::get<0>(fast(inputs, causal));
           const auto expected = std::get<0>(reference::attention(exact.q, exact.k, exact.v, exact.weights, causal));
-          const auto concatenate = [&](const std::vector<at::Tensor>& levels_of, bool weighted) {
-            std::vector<at::Tensor> features;
-            for (int64_t level = 0; level < levels; ++level) {
-              auto repeated = levels_of[level].repeat_interleave(int64_t{1} << level, 2).narrow(2, 0, length);
-              if (weighted) repeated = (repeated * theirs.weights.select(1, level).view({1, 2, 1, 1})).to(type);
-              features.push_back(repeated);
-            }
-            return at::cat(features, 3);
-          };
-          const auto padding = at::zeros({2, 2, length, 64 * (levels - 1)}, type);  // SDPA's fast path wants one width
-          const auto sdpa =
-              at::scaled_dot_product_attention(concatenate(theirs.q, levels > 1), concatenate(theirs.k, false),
-                                               at::cat({theirs.v, padding}, 3), {}, 0, causal, 1 / std::sqrt(64.))
-                  .narrow(3, 0, 64);
+          const auto sdpa = concatenated(theirs.q, theirs.k, theirs.v, theirs.weights, causal);
           const auto direction = at::randn_like(expected).to(type);
           const auto our_grads = torch::autograd::grad({ours}, inputs.all(), {direction});
           const auto their_grads = torch::autograd::grad({sdpa}, theirs.all(), {direction}, {}, false, true);
@@ -160,13 +148,6 @@ TEST(Attention, LowPrecisionIsWithinTwiceTheErrorOfPyTorch) {
                 << describe(c, "gradient of " + inputs.name(i)) << ", " << type;
         }
 }
-
-// The address sanitizer marks every freed byte, touched or not.
-#ifdef __SANITIZE_ADDRESS__
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
 
 TEST(Attention, RowsMayLieBeyondTwoGibielements) {
   if (sanitized) GTEST_SKIP() << "the address sanitizer would need more memory than there is";
@@ -240,7 +221,7 @@ AttentionInputs with_other_positions(const AttentionInputs& in, int64_t from) {
   const at::NoGradGuard no_grad;
   for (auto* list : {&other.q, &other.k})
     for (size_t level = 0; level < list->size(); ++level) {
-      const int64_t first = level_length(from, static_cast<int64_t>(level));  // the first coarse row that starts there
+      const int64_t first = level_rows(from, static_cast<int64_t>(level));  // the first coarse row that starts there
       auto& rows = (*list)[level];
       rows.narrow(2, first, rows.size(2) - first).uniform_(-100, 100);
     }
@@ -282,7 +263,7 @@ TEST(Attention, PaddingChangesNothingAndStaysZero) {
         for (size_t i = 0; i < grads.size(); ++i) {
           EXPECT_TRUE(grads[i].equal(other_grads[i])) << "valid " << valid << ", gradient of " << inputs.name(i);
           if (grads[i].dim() < 4) continue;
-          const int64_t first = level_length(valid, i < 8 ? static_cast<int64_t>(i % 4) : 0);
+          const int64_t first = level_rows(valid, i < 8 ? static_cast<int64_t>(i % 4) : 0);
           EXPECT_EQ(grads[i].narrow(2, first, grads[i].size(2) - first).count_nonzero().item<int64_t>(), 0)
               << "valid " << valid << ", gradient of " << inputs.name(i);
         }

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "hkt/ops.h"
+
 namespace hkt::testing {
 
 // Of q, k and v in memory. With far_rows 128 rows span 2³¹ elements, of which only the used ones are touched.
@@ -36,22 +38,22 @@ inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
 }
 
 // Every length at which something changes: nothing, one, around vectors, tiles and blocks; each with both masks, with and
-// without lengths, and widths, levels and layouts taken in turn.
+// without lengths, and widths, levels and layouts varied with the number of the case.
 inline std::vector<AttentionCase> attention_cases() {
   const std::vector<int64_t> lengths = {0,  1,   2,   3,   5,   7,   15,  16,  17,  31,  33,  48,  63,  64,  65, 95,
                                         97, 127, 130, 191, 193, 255, 256, 257, 287, 300, 389, 511, 513, 601, 771};
   const std::vector<std::pair<int64_t, int64_t>> widths = {{32, 32}, {64, 64}, {1, 1},   {17, 5},  {128, 128},
                                                            {8, 72},  {40, 24}, {3, 130}, {96, 16}, {256, 256}};
   std::vector<AttentionCase> cases;
-  size_t turn = 0;
+  size_t number = 0;
   for (const int64_t length : lengths)
     for (const bool causal : {false, true})
       for (const bool with_lengths : {false, true}) {
-        const auto [width, value_width] = widths[turn % widths.size()];
-        const int64_t levels = turn % 3 == 0 ? 3 : 1 + static_cast<int64_t>(turn / 3 % 8);
-        cases.push_back({1 + static_cast<int64_t>(turn % 3), 1 + static_cast<int64_t>(turn / 2 % 3), length, width,
-                         value_width, levels, causal, with_lengths, static_cast<Layout>(turn % 4)});
-        ++turn;
+        const auto [width, value_width] = widths[number % widths.size()];
+        const int64_t levels = number % 3 == 0 ? 3 : 1 + static_cast<int64_t>(number / 3 % 8);
+        cases.push_back({1 + static_cast<int64_t>(number % 3), 1 + static_cast<int64_t>(number / 2 % 3), length, width,
+                         value_width, levels, causal, with_lengths, static_cast<Layout>(number % 4)});
+        ++number;
       }
   return cases;
 }
@@ -59,18 +61,18 @@ inline std::vector<AttentionCase> attention_cases() {
 // Queries anywhere and shared heads: starts of every remainder, around tiles and at the end; windows of one row and of many.
 inline std::vector<AttentionCase> window_cases(const std::vector<int64_t>& widths) {
   std::vector<AttentionCase> cases;
-  size_t turn = 0;
+  size_t number = 0;
   for (const int64_t length : {1, 9, 70, 300, 643})
     for (const int64_t start : {0, 1, 2, 3, 5, 63, 64, 100, 127, 129, 255, 256, 642}) {
       if (start >= length) continue;
       for (const int64_t queries : {int64_t{1}, int64_t{2}, int64_t{37}, int64_t{130}, length - start}) {
         if (start + queries > length) continue;
-        const int64_t width = widths[turn % widths.size()];
-        const int64_t levels = turn % 3 == 0 ? 3 : 1 + static_cast<int64_t>(turn / 3 % 8);
-        cases.push_back({2, 1 + static_cast<int64_t>(turn % 2), length, width, width, levels, turn % 5 < 3,
-                         turn % 7 < 2, turn % 2 ? Layout::heads_first : Layout::heads_inside,
-                         1 + static_cast<int64_t>(turn % 4), start, queries});
-        ++turn;
+        const int64_t width = widths[number % widths.size()];
+        const int64_t levels = number % 3 == 0 ? 3 : 1 + static_cast<int64_t>(number / 3 % 8);
+        cases.push_back({2, 1 + static_cast<int64_t>(number % 2), length, width, width, levels, number % 5 < 3,
+                         number % 7 < 2, number % 2 ? Layout::heads_first : Layout::heads_inside,
+                         1 + static_cast<int64_t>(number % 4), start, queries});
+        ++number;
       }
     }
   cases.push_back({2, 2, 30, 8, 8, 3, true, false, Layout::heads_first, 2, 7, 0});
@@ -80,15 +82,15 @@ inline std::vector<AttentionCase> window_cases(const std::vector<int64_t>& width
 // Shapes that the tensor-core kernels take, around the edges of their tiles.
 inline std::vector<AttentionCase> tensor_core_cases() {
   std::vector<AttentionCase> cases;
-  size_t turn = 0;
+  size_t number = 0;
   for (const int64_t width : {32, 64, 128, 40, 96})
     for (const int64_t length : {1, 3, 64, 100, 128, 129, 255, 256, 257, 383, 640, 1000})
       for (const bool causal : {false, true})
         for (const bool with_lengths : {false, true}) {
-          const int64_t levels = turn % 2 == 0 ? 3 : 1 + static_cast<int64_t>(turn / 2 % 8);
+          const int64_t levels = number % 2 == 0 ? 3 : 1 + static_cast<int64_t>(number / 2 % 8);
           cases.push_back({2, 3, length, width, width, levels, causal, with_lengths,
-                           turn % 3 == 0 ? Layout::heads_first : Layout::heads_inside});
-          ++turn;
+                           number % 3 == 0 ? Layout::heads_first : Layout::heads_inside});
+          ++number;
         }
   return cases;
 }
@@ -96,15 +98,15 @@ inline std::vector<AttentionCase> tensor_core_cases() {
 // More levels than three, each with both masks, with and without lengths, around the edges of tiles and of coarse rows.
 inline std::vector<AttentionCase> deep_cases() {
   std::vector<AttentionCase> cases;
-  size_t turn = 0;
+  size_t number = 0;
   for (const int64_t width : {32, 64, 128, 24, 96})
     for (const int64_t length : {5, 63, 129, 264, 385, 643, 1023})
       for (const bool causal : {false, true})
         for (const int64_t levels : {4, 5, 8}) {
-          const bool with_lengths = turn % 4 >= 2;
-          cases.push_back({2, 3, length, width, width, levels + static_cast<int64_t>(levels == 5 ? turn / 3 % 3 : 0),
-                           causal, with_lengths, turn % 5 < 2 ? Layout::heads_first : Layout::heads_inside});
-          ++turn;
+          const bool with_lengths = number % 4 >= 2;
+          cases.push_back({2, 3, length, width, width, levels + static_cast<int64_t>(levels == 5 ? number / 3 % 3 : 0),
+                           causal, with_lengths, number % 5 < 2 ? Layout::heads_first : Layout::heads_inside});
+          ++number;
         }
   return cases;
 }
@@ -157,11 +159,9 @@ inline at::Tensor random_in_layout(const AttentionCase& c, int64_t heads, int64_
   return {};
 }
 
-inline int64_t level_length(int64_t length, int64_t level) { return (length + (int64_t{1} << level) - 1) >> level; }
-
 // Rows of a level of queries from `start` on.
-inline int64_t query_level_length(int64_t start, int64_t queries, int64_t level) {
-  return level_length(start + queries, level) - (start >> level);
+inline int64_t query_level_rows(int64_t start, int64_t queries, int64_t level) {
+  return level_rows(start + queries, level) - (start >> level);
 }
 
 // Fresh random inputs from a seed; c.heads counts those of the keys. Lengths always hold a zero or a full sequence where the batch has room.
@@ -171,9 +171,9 @@ inline AttentionInputs make_inputs(const AttentionCase& c, at::ScalarType type, 
   const auto options = at::TensorOptions(type).device(device);
   AttentionInputs inputs;
   for (int64_t level = 0; level < c.levels; ++level) {
-    const int64_t rows = query_level_length(c.start, c.query_count(), level);
+    const int64_t rows = query_level_rows(c.start, c.query_count(), level);
     inputs.q.push_back(random_in_layout(c, c.heads * c.group, rows, c.width, options).requires_grad_());
-    inputs.k.push_back(random_in_layout(c, c.heads, level_length(c.length, level), c.width, options).requires_grad_());
+    inputs.k.push_back(random_in_layout(c, c.heads, level_rows(c.length, level), c.width, options).requires_grad_());
   }
   inputs.start = c.start;
   inputs.v = random_in_layout(c, c.heads, c.length, c.value_width, options).requires_grad_();

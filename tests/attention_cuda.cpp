@@ -285,7 +285,7 @@ TEST_F(AttentionCuda, PaddingAndTheFutureChangeNothing) {
         {
           const at::NoGradGuard no_grad;
           const auto disturb = [&](at::Tensor& rows, int64_t level) {
-            const int64_t first = level_length(valid, level);
+            const int64_t first = level_rows(valid, level);
             rows.narrow(2, first, rows.size(2) - first).uniform_(-100, 100);
           };
           for (size_t level = 0; level < other.q.size(); ++level) {

@@ -8,6 +8,7 @@
 #include "extend_cases.h"
 #include "hkt/ops.h"
 #include "hkt/reference.h"
+#include "memory_meter.h"
 
 namespace hkt::testing {
 namespace {
@@ -129,6 +130,18 @@ TEST(Extend, AThousandRepeatsHaveTheSameBits) {
     const auto [again, again_lse] = extend(inputs);
     ASSERT_TRUE(again.equal(out) && again_lse.equal(lse)) << "repeat " << i;
   }
+}
+
+TEST(Extend, CachesMayHaveMoreThanTwoGibielements) {
+  if (sanitized) GTEST_SKIP() << "the address sanitizer would need more memory than there is";
+  if (std::getenv("ATEN_CPU_CAPABILITY"))
+    GTEST_SKIP() << "with the best instruction set alone: it needs too much memory";
+  if (available_bytes() < int64_t{8} << 30) GTEST_SKIP() << "needs 8 GiB of memory";
+  const auto far = make_far_end(3, at::kBFloat16, at::kCPU);
+  const auto [out, lse] = extend(far.whole);
+  const auto [expected, expected_lse] = extend(far.end);
+  expect_close(out, expected.to(at::kDouble), 1e-2, "out");
+  expect_close(lse, expected_lse.to(at::kDouble), 1e-3, "lse");
 }
 
 }  // namespace

@@ -27,20 +27,20 @@ inline std::ostream& operator<<(std::ostream& out, const ExtendCase& c) {
 }
 
 // Lengths of every phase around chunks of keys, mixed in a batch with short, empty and full ones; one query and many, groups,
-// widths, levels and capacities taken in turn.
+// widths, levels and capacities varied with the number of the case.
 inline std::vector<ExtendCase> extend_cases(const std::vector<std::pair<int64_t, int64_t>>& widths) {
   const std::vector<std::vector<int64_t>> batches = {
       {1},          {0, 2, 7},  {16, 3, 1}, {33, 64, 5}, {100, 101, 102, 103, 104}, {127, 128, 129}, {255, 256, 257},
       {300, 0, 17}, {511, 513}, {700, 1}};
   std::vector<ExtendCase> cases;
-  size_t turn = 0;
+  size_t number = 0;
   for (const auto& ends : batches)
     for (const int64_t queries : {1, 2, 3, 8, 17, 64}) {
-      const auto [width, value_width] = widths[turn % widths.size()];
-      const int64_t levels = turn % 2 == 0 ? 3 : 1 + static_cast<int64_t>(turn / 2 % 8);
-      cases.push_back({ends, 1 + static_cast<int64_t>(turn % 3), int64_t{1} << (turn / 2 % 4), queries, width,
-                       value_width, levels, static_cast<int64_t>(turn % 3 * 37), turn % 2 == 1});
-      ++turn;
+      const auto [width, value_width] = widths[number % widths.size()];
+      const int64_t levels = number % 2 == 0 ? 3 : 1 + static_cast<int64_t>(number / 2 % 8);
+      cases.push_back({ends, 1 + static_cast<int64_t>(number % 3), int64_t{1} << (number / 2 % 4), queries, width,
+                       value_width, levels, static_cast<int64_t>(number % 3 * 37), number % 2 == 1});
+      ++number;
     }
   return cases;
 }
@@ -84,12 +84,12 @@ inline ExtendInputs make_extend_inputs(const ExtendCase& c, at::ScalarType type,
   for (int64_t level = 0; level < c.levels; ++level) {
     const int64_t query_rows = ((c.queries + (int64_t{1} << level) - 2) >> level) + 1;
     inputs.q.push_back(garbage(c.key_heads * c.group, level == 0 ? c.queries : query_rows, c.width));
-    inputs.k.push_back(garbage(c.key_heads, level_length(capacity, level) + (level + seed) % 2, c.width));
+    inputs.k.push_back(garbage(c.key_heads, level_rows(capacity, level) + (level + seed) % 2, c.width));
     for (int64_t sequence = 0; sequence < batch; ++sequence) {
       const int64_t end = c.ends[sequence], first = end - c.queries;
       fill(inputs.q[level], sequence, (std::max<int64_t>(first, 0) >> level) - (first >> level),
            end == 0 ? 0 : ((end - 1) >> level) - (first >> level) + 1);
-      fill(inputs.k[level], sequence, 0, level_length(end, level));
+      fill(inputs.k[level], sequence, 0, level_rows(end, level));
     }
   }
   inputs.v = garbage(c.key_heads, capacity, c.value_width);
@@ -126,7 +126,7 @@ struct GrowingSequences {
       caches.k.push_back(at::full_like(all.k[level].detach(), nan));
       if (level > 0)
         coarse.push_back(
-            at::full({batch, key_heads * group, level_length(length, level)}, nan, caches.weights.options()));
+            at::full({batch, key_heads * group, level_rows(length, level)}, nan, caches.weights.options()));
     }
   }
   // Sequence b gets its next `count` positions; they are the next call's queries.
@@ -137,7 +137,7 @@ struct GrowingSequences {
       const int64_t first = caches.ends[b].item<int64_t>(), end = first + counts[b];
       caches.v[b].narrow(1, first, end - first).copy_(all.v[b].narrow(1, first, end - first));
       for (int64_t level = 0; level < levels; ++level) {
-        const int64_t begin = level_length(first, level), rows = level_length(end, level) - begin;
+        const int64_t begin = level_rows(first, level), rows = level_rows(end, level) - begin;
         caches.k[level][b].narrow(1, begin, rows).copy_(all.k[level][b].narrow(1, begin, rows));
       }
       ends.push_back(end);
@@ -160,5 +160,34 @@ struct GrowingSequences {
   // The positions from `ends` on are taken back.
   void truncate(const std::vector<int64_t>& ends) { caches.ends.copy_(at::tensor(ends, at::kLong)); }
 };
+
+// Values of more than 2³¹ elements, of which only the last `near` positions count: the keys before them score so much lower that
+// their values, which are zero, add nothing. As expected, those positions by themselves.
+struct FarEnd {
+  ExtendInputs whole, end;
+};
+inline FarEnd make_far_end(int64_t queries, at::ScalarType type, at::Device device) {
+  constexpr int64_t levels = 3, heads = 2, width = 8, value_width = 256, near = 600;
+  constexpr int64_t length = (int64_t{1} << 31) / value_width + near;
+  static_assert(length * value_width > int64_t{1} << 31 && (length - near) % 128 == 0);
+  const auto options = at::TensorOptions(type).device(device);
+  torch::manual_seed(queries);
+  const auto weights = at::softmax(at::randn({heads, levels}, at::kDouble), 1)
+                           .to(at::TensorOptions(type == at::kDouble ? at::kDouble : at::kFloat).device(device));
+  const auto ends_of = [&](int64_t end) { return at::full({1}, end, options.dtype(at::kLong)); };
+  FarEnd far{{{}, {}, at::zeros({1, 1, length, value_width}, options), weights, ends_of(length)},
+             {{}, {}, at::randn({1, 1, near, value_width}, options), weights, ends_of(near)}};
+  far.whole.v.narrow(2, length - near, near).copy_(far.end.v);
+  for (int64_t level = 0; level < levels; ++level) {
+    const int64_t rows = level_rows(near, level), all = level_rows(length, level);
+    far.end.q.push_back(at::ones({1, heads, query_level_rows(near - queries, queries, level), width}, options) +
+                        at::rand({1, heads, 1, width}, options));
+    far.end.k.push_back(at::rand({1, 1, rows, width}, options));
+    far.whole.q = far.end.q;
+    far.whole.k.push_back(at::full({1, 1, all, width}, -20, options));
+    far.whole.k.back().narrow(2, all - rows, rows).copy_(far.end.k.back());
+  }
+  return far;
+}
 
 }  // namespace hkt::testing

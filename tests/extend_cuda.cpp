@@ -131,7 +131,6 @@ TEST_F(ExtendCuda, AGraphServesEveryStep) {
   auto& caches = growing.caches;
   growing.append({100, 37}, 1);
   const auto q = caches.q;  // the graph reads these
-  std::vector<at::Tensor> copies;
   const auto step = [&] {
     return std::get<0>(hkt::decode(q, caches.k, caches.v, caches.weights, caches.ends, growing.coarse));
   };
@@ -152,6 +151,21 @@ TEST_F(ExtendCuda, AGraphServesEveryStep) {
     const auto expected = std::get<0>(extend(caches));
     expect_close(out, expected.to(at::kDouble), 2e-2, "step " + std::to_string(i));
   }
+}
+
+TEST_F(ExtendCuda, CachesMayHaveMoreThanTwoGibielements) {
+  size_t free = 0, total = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  if (free < size_t{16} << 30) GTEST_SKIP() << "needs 16 GiB of GPU memory";
+  for (const auto type : {at::kBFloat16, at::kFloat})  // the kernels of plain, too
+    for (const int64_t queries : {3, 300}) {           // few, split over keys; many, in tiles
+      const auto far = make_far_end(queries, type, gpu);
+      const auto [out, lse] = extend(far.whole);
+      const auto [expected, expected_lse] = extend(far.end);
+      const auto what = std::string(c10::toString(type)) + ", n " + std::to_string(queries);
+      expect_close(out, expected.to(at::kDouble), 1e-2, what + ", out");
+      expect_close(lse, expected_lse.to(at::kDouble), 1e-3, what + ", lse");
+    }
 }
 
 }  // namespace

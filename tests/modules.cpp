@@ -338,7 +338,7 @@ TEST(Modules, RotaryScoresDependOnTheDistanceOrArePositiveSemidefinite) {
         EXPECT_GE(eigenvalues.min().item<double>(), -1e-9 * eigenvalues.max().item<double>());
       }
     }
-    // Level l turns row m as level 0 turns row 2^l·m, when the projections are shared.
+    // Level l rotates row m as level 0 rotates row 2^l·m, when the projections are shared.
     EXPECT_LT(difference(q[1], q[0].slice(2, 0, 16, 2)), 1e-12);
     EXPECT_LT(difference(k[2], k[0].slice(2, 0, 16, 4)), 1e-12);
   }

@@ -12,6 +12,7 @@
 
 #include "compare.h"
 #include "hkt/modules.h"
+#include "hkt/ops.h"
 #include "memory_meter.h"
 
 namespace hkt::theory {
@@ -23,7 +24,7 @@ HeadScores random_head(int64_t levels, int64_t length, int64_t head_width, bool 
                        const std::vector<double>& weights = {}) {
   std::vector<at::Tensor> q, k;
   for (int64_t level = 0; level < levels; ++level) {
-    const int64_t rows = (length + (int64_t{1} << level) - 1) >> level;
+    const int64_t rows = level_rows(length, level);
     q.push_back(random({rows, head_width}));
     k.push_back(random({rows, head_width}));
   }
@@ -131,7 +132,7 @@ TEST(Theory, SymmetrisingCommutesWithTheHierarchy) {
     const auto weights = at::softmax(random({levels}), 0);
     std::vector<at::Tensor> inputs, q, k;
     for (int64_t level = 0; level < levels; ++level) {
-      inputs.push_back(random({(length + (1 << level) - 1) >> level, width}));
+      inputs.push_back(random({level_rows(length, level), width}));
       q.push_back(at::mm(inputs.back(), query.t()));
       k.push_back(at::mm(inputs.back(), key.t()));
     }

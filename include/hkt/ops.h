@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operators hkt::attention, hkt::attention_extend, hkt::decode and hkt::downsample for C++ callers; in Python they are torch.ops.hkt.*.
+// The operators hkt::attention, hkt::attention_extend, hkt::decode and hkt::downsample for C++ callers; in Python they are
+// torch.ops.hkt.*.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +16,11 @@ namespace hkt {
 
 // Limits of hkt::attention: the number of levels, and the head widths D and Dv.
 inline constexpr std::int64_t max_levels = 8, max_head_width = 256;
+
+// The rows of a level of a sequence: ceil(length / 2^level).
+constexpr std::int64_t level_rows(std::int64_t length, std::int64_t level) {
+  return (length + (std::int64_t{1} << level) - 1) >> level;
+}
 
 // Softmax attention over S[i,j] = scale · Σ_l weights[h,l] · ⟨q[l][i >> l], k[l][j >> l]⟩.
 //   k[l]     [B, Hk, ceil(T / 2^l), D]      v  [B, Hk, T, Dv]      weights  [H, L]      lengths  [B], valid tokens

@@ -6,7 +6,6 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -14,6 +13,7 @@
 #include <stdexcept>
 
 #include "commands.h"
+#include "experiments/answers.h"
 #include "experiments/published.h"
 #include "experiments/record.h"
 #include "experiments/results.h"
@@ -71,79 +71,6 @@ void add_path(const fs::path& path, ordered_json& data) {
   data["runs"].back()["folder"] = path.string();
 }
 
-double score_of(const ordered_json& run) {
-  if (!run["test"].is_null()) return 100 * run["test"]["accuracy"].get<double>();
-  return run["best_validation"].is_null() ? 0 : 100 * run["best_validation"].get<double>();
-}
-
-double seconds_of(const ordered_json& run) {
-  double sum = 0;
-  for (const auto& epoch : run["epochs"]) sum += epoch.value("seconds", 0.0);
-  return run["epochs"].empty() ? 0 : sum / static_cast<double>(run["epochs"].size());
-}
-
-std::string sentence_about(const ordered_json& run) {
-  if (run["epochs"].empty()) return run["name"].get<std::string>() + " has not finished an epoch yet.";
-  return fmt::format("{} reaches {:.2f} % on {}, in {:.1f} seconds per epoch.", run["name"].get<std::string>(),
-                     score_of(run), run["test"].is_null() ? "validation" : "test", seconds_of(run));
-}
-
-// Accuracy and cost: the best HKT run against the best standard run if all were scored on the same data, otherwise each
-// run by itself.
-std::vector<std::string> answers(const ordered_json& runs) {
-  const ordered_json *standard = nullptr, *hierarchical = nullptr;
-  bool alike = true;
-  for (const auto& run : runs) {
-    const bool one_level = run["config"]["model"]["levels"] == 1;
-    const ordered_json*& best = one_level ? standard : hierarchical;
-    if (best == nullptr || score_of(run) > score_of(*best)) best = &run;
-    alike = alike && run["config"]["data"] == runs.front()["config"]["data"] && !run["epochs"].empty() &&
-            run["test"].is_null() == runs.front()["test"].is_null();
-  }
-  if (standard == nullptr || hierarchical == nullptr || !alike) {
-    std::vector<std::string> all;
-    for (const auto& run : runs) all.push_back(sentence_about(run));
-    return all;
-  }
-  const double ratio = seconds_of(*standard) > 0 ? seconds_of(*hierarchical) / seconds_of(*standard) : 0;
-  const double gain = score_of(*hierarchical) - score_of(*standard);
-  return {
-      fmt::format("HKT ({}) reaches {:.2f} % on {}, standard attention ({}) {:.2f} %: {:.2f} points {}, at {:.2f} "
-                  "times the time of "
-                  "an epoch.",
-                  (*hierarchical)["name"].get<std::string>(), score_of(*hierarchical),
-                  (*hierarchical)["test"].is_null() ? "validation" : "test", (*standard)["name"].get<std::string>(),
-                  score_of(*standard), std::abs(gain), gain >= 0 ? "more" : "less", ratio)};
-}
-
-const ordered_json* model_of(const ordered_json& comparison, const std::string& name) {
-  for (const auto& model : comparison["models"])
-    if (model["name"] == name) return &model;
-  return nullptr;
-}
-
-// The same for an experiment whose first model is standard attention, by means over seeds; empty for others.
-std::string answer_of_experiment(const ordered_json& comparison) {
-  const auto* standard = model_of(comparison, "standard");
-  const auto* hkt = model_of(comparison, "hkt");
-  if (standard == nullptr || hkt == nullptr || standard != &comparison["models"].front()) return "";
-  const auto mean = [](const ordered_json& model) { return model["mean"].get<double>(); };
-  auto text = fmt::format("{}: HKT reaches {:.2f} %, standard attention {:.2f} % ({:+.2f})",
-                          comparison["experiment"].get<std::string>(), mean(*hkt), mean(*standard),
-                          mean(*hkt) - mean(*standard));
-  if ((*hkt)["step_ratio"].is_number() && (*standard)["step_ratio"].is_number()) {
-    text += fmt::format(", at {:.2f} times the step's time",
-                        (*hkt)["step_ratio"].get<double>() / (*standard)["step_ratio"].get<double>());
-  }
-  const auto* strong = model_of(comparison, "strong");
-  const auto* rotary = model_of(comparison, "hkt-rotary");
-  if (strong != nullptr && rotary != nullptr) {
-    text += fmt::format("; both with rotary positions and tuned: {:.2f} % and {:.2f} % ({:+.2f})", mean(*rotary),
-                        mean(*strong), mean(*rotary) - mean(*strong));
-  }
-  return text + ".";
-}
-
 int run(const Options& options) {
   ordered_json data = {{"title", "Hierarchical Kernel Transformer"}, {"runs", ordered_json::array()}};
   data["comparisons"] = ordered_json::array();
@@ -153,14 +80,14 @@ int run(const Options& options) {
   if (data["runs"].empty() && data["comparisons"].empty())
     throw std::invalid_argument(options.paths.front() + " contains no run.");
   for (const auto& comparison : data["comparisons"]) {
-    if (const auto text = answer_of_experiment(comparison); !text.empty()) data["answers"].push_back(text);
+    if (const auto text = experiments::answer(comparison); !text.empty()) data["answers"].push_back(text);
   }
   auto single = ordered_json::array();
   for (const auto& run : data["runs"]) {
     if (!run.contains("experiment")) single.push_back(run);
   }
   if (!single.empty()) {
-    for (const auto& text : answers(single)) data["answers"].push_back(text);
+    for (const auto& text : experiments::answers(single)) data["answers"].push_back(text);
   }
   data["published"] = experiments::published();
   data["where"] = train::provenance();

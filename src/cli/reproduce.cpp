@@ -98,30 +98,13 @@ void keep_only(experiments::Protocol& protocol, const std::vector<std::string>& 
 
 // ---- published results, checked
 
-// The model a run of the results belongs to, and the run's record.
-std::pair<ordered_json, ordered_json> published_run(const ordered_json& results, const std::string& path,
-                                                    const std::string& name) {
-  std::vector<std::string> names;
-  for (const auto& record : results["runs"]) names.push_back(record["name"]);
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) {
-    const auto all = fields::quoted_list(names);
-    if (name.empty()) throw std::invalid_argument("--run is missing; it must be one of " + all + ".");
-    throw std::invalid_argument(path + " has no run \"" + name + "\"; it has " + all + " (nearest: \"" +
-                                fields::nearest(name, names) + "\").");
-  }
-  for (const auto& model : results["models"]) {
-    const auto& runs = model["runs"];
-    if (std::find(runs.begin(), runs.end(), name) != runs.end())
-      return {model, results["runs"][static_cast<std::size_t>(found - names.begin())]};
-  }
-  throw std::invalid_argument(path + " has a run \"" + name + "\" that belongs to no model.");
-}
-
 // Trains the run again and compares its test accuracy with those of the published seeds.
 int check(const Options& options) {
   const auto results = experiments::read_results(options.check);
-  const auto [model, record] = published_run(results, options.check, options.run);
+  if (options.run.empty())
+    throw std::invalid_argument("--run is missing; it must be one of " +
+                                fields::quoted_list(experiments::run_names(results)) + ".");
+  const auto [model, record] = experiments::published_run(results, options.check, options.run);
   experiments::Run run{options.run, config_from(record["config"]),
                        fs::path(options.out) / ("check-" + results["experiment"].get<std::string>()) / options.run};
   run.config.train.device = DeviceKind::automatic;  // this machine's

@@ -11,6 +11,7 @@
 #include "experiment_view.h"
 #include "interrupt.h"
 #include "options.h"
+#include "theory/claims.h"
 
 namespace hkt::cli {
 namespace {
@@ -35,9 +36,9 @@ std::vector<double> kurtosis_ratios(const ordered_json& probe) {
       sums.resize(levels.size());
       counts.resize(levels.size());
       for (std::size_t l = 0; l < levels.size(); ++l) {
-        const auto& test = levels[l];
-        if (!test.contains("kurtosis") || !test["kurtosis"].is_number()) continue;
-        sums[l] += test["kurtosis"].get<double>() / test["gaussian_kurtosis"].get<double>();
+        const auto ratio = theory::kurtosis_ratio(levels[l]);
+        if (!ratio) continue;
+        sums[l] += *ratio;
         ++counts[l];
       }
     }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "files/json_fields.h"
@@ -115,6 +116,26 @@ std::string results_text(const ordered_json& results) {
     lines.push_back(fmt::format("{}: {}", fields::dump(ordered_json(key)), text));
   }
   return fmt::format("{{\n{}\n}}\n", fmt::join(lines, ",\n"));
+}
+
+std::vector<std::string> run_names(const ordered_json& results) {
+  std::vector<std::string> names;
+  for (const auto& record : results["runs"]) names.push_back(record["name"]);
+  return names;
+}
+
+PublishedRun published_run(const ordered_json& results, const std::string& path, const std::string& name) {
+  const auto names = run_names(results);
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end())
+    throw std::invalid_argument(path + " has no run \"" + name + "\"; it has " + fields::quoted_list(names) +
+                                " (nearest: \"" + fields::nearest(name, names) + "\").");
+  for (const auto& model : results["models"]) {
+    const auto& runs = model["runs"];
+    if (std::find(runs.begin(), runs.end(), name) != runs.end())
+      return {model, results["runs"][static_cast<std::size_t>(found - names.begin())]};
+  }
+  throw std::invalid_argument(path + " has a run \"" + name + "\" that belongs to no model.");
 }
 
 }  // namespace hkt::experiments

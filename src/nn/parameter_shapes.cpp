@@ -3,7 +3,7 @@
 #include <functional>
 #include <numeric>
 
-#include "hkt/config.h"
+#include "hkt/model_config.h"
 
 namespace hkt {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of the arguments of hkt::attention, and allocation of its results.
+// Checks of the arguments of hkt::attention, hkt::attention_extend and hkt::decode, and allocation of their results.
 #include "attention_inputs.h"
 
 #include <ATen/EmptyTensor.h>
@@ -93,11 +93,16 @@ void check_tensors(const char* op, at::TensorList q, at::TensorList k, const at:
               ", must be float32, float64, bfloat16 or float16");
 }
 
-void check_key_rows(const at::Tensor& k, size_t level, const at::Tensor& v) {
+// level_rows of a length that may be symbolic.
+c10::SymInt level_rows(const c10::SymInt& length, size_t level) {
   const c10::SymInt step = int64_t{1} << level;
-  const c10::SymInt rows = (v.sym_size(2) + step - 1) / step;
+  return (length + step - 1) / step;
+}
+
+void check_key_rows(const at::Tensor& k, size_t level, const at::Tensor& v) {
+  const c10::SymInt rows = level_rows(v.sym_size(2), level);
   TORCH_CHECK(k.sym_size(2) == rows, "hkt::attention: k[", level, "] has length ", k.sym_size(2), ", must be ", rows,
-              " = ceil(", v.sym_size(2), " / ", step, "), the length of v halved ", level, " times");
+              " = ceil(", v.sym_size(2), " / ", int64_t{1} << level, "), the length of v halved ", level, " times");
 }
 
 // Positions start … start + n − 1, of which level l has the coarse positions from start >> l on.
@@ -108,7 +113,7 @@ void check_query_rows(at::TensorList q, const c10::SymInt& start, const c10::Sym
               " on, v has ", length, " positions; start + rows must be at most that");
   for (size_t level = 1; level < q.size(); ++level) {
     const c10::SymInt step = int64_t{1} << level;
-    const c10::SymInt rows = (end + step - 1) / step - start / step;
+    const c10::SymInt rows = level_rows(end, level) - start / step;
     TORCH_CHECK(q[level].sym_size(2) == rows, "hkt::attention: q[", level, "] has length ", q[level].sym_size(2),
                 ", must be ", rows, ": positions ", start, " to ", end, " in steps of ", step);
   }
@@ -176,10 +181,9 @@ void check_extend_inputs(const ExtendInputs& inputs) {
   check_per_sequence(ends, {op, "ends"}, v);
   const c10::SymInt queries = q[0].sym_size(2);
   for (size_t level = 1; level < q.size(); ++level) {
-    const c10::SymInt step = int64_t{1} << level;
-    const c10::SymInt least = (queries + step - 1) / step;
+    const c10::SymInt least = level_rows(queries, level);
     TORCH_CHECK(q[level].sym_size(2) >= least, op, ": q[", level, "] has ", q[level].sym_size(2),
-                " rows, must have at least ", least, " for ", queries, " positions in steps of ", step);
+                " rows, must have at least ", least, " for ", queries, " positions in steps of ", int64_t{1} << level);
   }
   if (!coarse) return;
   TORCH_CHECK(queries == 1, op, ": q[0] has ", queries, " rows, must have 1");
@@ -188,8 +192,7 @@ void check_extend_inputs(const ExtendInputs& inputs) {
   for (size_t i = 0; i < coarse->size(); ++i) {
     const at::Tensor& rows = (*coarse)[i];
     const Name name{op, "coarse", i};
-    const c10::SymInt step = int64_t{2} << i;
-    const c10::SymInt least = (v.sym_size(2) + step - 1) / step;
+    const c10::SymInt least = level_rows(v.sym_size(2), i + 1);
     check_kind(rows, name, 3, v);
     TORCH_CHECK(rows.scalar_type() == weight_type(v.scalar_type()), name, " is ", rows.scalar_type(), ", must be ",
                 weight_type(v.scalar_type()));

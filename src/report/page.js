@@ -184,18 +184,20 @@ function accuracyBars(grid) {
   });
 }
 
-// κ over its Gaussian value against the model's width, if there are runs of at least three widths.
+// κ over its Gaussian value, of one test of normality.
+const kurtosisRatio = test => test.kurtosis / test.gaussian_kurtosis;
+
+// That against the model's width, if there are runs of at least three widths.
 function widthFigures(grid) {
   const runs = data.runs.filter(run => run.config.model.levels > 1 && (run.probes || []).some(p => p.theory));
   const widths = [...new Set(runs.map(run => run.config.model.width))].sort((a, b) => a - b);
   if (widths.length < 3) return;
-  const ratio = t => t.kurtosis / t.gaussian_kurtosis;
   [['before training', series => series.y[0]], ['trained', series => last(series.y)]].forEach(([when, pick]) => {
     const levels = Math.max(...runs.map(run => run.config.model.levels));
     const lines = Array.from({ length: levels }, (_, level) => ({
       name: 'level ' + level, x: widths, mode: 'lines+markers', line: { color: palette[level] },
       y: widths.map(width => {
-        const series = probed(runs.find(run => run.config.model.width === width), ratio).find(s => s.level === level);
+        const series = probed(runs.find(run => run.config.model.width === width), kurtosisRatio).find(s => s.level === level);
         return series ? pick(series) : null;
       }),
     }));

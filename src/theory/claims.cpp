@@ -152,7 +152,7 @@ Claim gaussianity(const json& examination) {
       ++tests;
       kept_skewness += test["skewness_p"].get<double>() >= significance;
       kept_kurtosis += test["kurtosis_p"].get<double>() >= significance;
-      ratio += test["kurtosis"].get<double>() / test["gaussian_kurtosis"].get<double>();
+      ratio += kurtosis_ratio(test).value();
       const std::int64_t samples = test["samples"];
       fewest = fewest == 0 ? samples : std::min(fewest, samples);
     }
@@ -186,6 +186,12 @@ std::string name(Verdict verdict) {
 std::vector<Claim> claims_of(const nlohmann::ordered_json& examination, const ModelConfig& config) {
   return {semidefinite(examination, config), decomposition(examination, config), subsumption(examination),
           depth(examination, config), gaussianity(examination)};
+}
+
+std::optional<double> kurtosis_ratio(const json& gaussianity) {
+  const auto kurtosis = gaussianity.find("kurtosis");
+  if (kurtosis == gaussianity.end() || !kurtosis->is_number()) return {};
+  return kurtosis->get<double>() / gaussianity["gaussian_kurtosis"].get<double>();
 }
 
 }  // namespace hkt::theory

@@ -9,6 +9,7 @@
 #include <limits>
 #include <random>
 
+#include "hkt/ops.h"
 #include "hkt/theory.h"
 #include "theory/walk.h"
 
@@ -48,7 +49,7 @@ class RowSampler {
       for (std::size_t i = 0; i < sequences.size(); ++i) {
         const std::int64_t length = sequences[i].size(0);
         if (length < columns << level) continue;
-        const std::int64_t rows = (length + (std::int64_t{1} << level) - 1) >> level;
+        const std::int64_t rows = level_rows(length, level);
         for (std::int64_t row = 0; row < rows; ++row) all.emplace_back(i, row);
       }
       std::shuffle(all.begin(), all.end(), generator);

@@ -23,7 +23,7 @@ def test_every_source_names_its_licence():
                or name.startswith("scripts/") or name.endswith("CMakeLists.txt")]
     without = [name for name in sources if not any("SPDX-License-Identifier: Apache-2.0" in line
                                                    for line in (root / name).read_text().splitlines()[:2])]
-    assert without == []
+    assert (sources or not (root / ".git").exists()) and without == []
 
 
 def test_the_version_is_the_same_everywhere():

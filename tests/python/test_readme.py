@@ -44,9 +44,50 @@ def run(arguments, folder):
     return finished(subprocess.run(list(map(str, arguments)), cwd=folder, env=environment(), capture_output=True, text=True, timeout=300))
 
 
-@pytest.mark.parametrize("document, code", [(name, code) for name in ("README.md", "models/README.md") for code in blocks(name, "python")])
-def test_python_runs_as_it_stands(document, code, folder):
+# What README's first block computes, in plain PyTorch and O(T²) memory.
+definition = """
+def up(scores, level):
+    return scores.repeat_interleave(2**level, -2).repeat_interleave(2**level, -1)[..., :T, :T]
+
+scores = sum(weights[:, l, None, None] * up(q[l] @ k[l].mT, l) for l in range(L)) / D**0.5
+scores = scores.masked_fill(torch.ones(T, T).triu(1).bool(), float("-inf"))
+torch.testing.assert_close(out, scores.softmax(-1) @ v)
+torch.testing.assert_close(lse, scores.logsumexp(-1))
+"""
+
+
+def test_python_runs_as_it_stands(folder):
+    attention, decoding, _ = blocks("README.md", "python")  # the second goes on where the first ends
+    run([sys.executable, "-c", attention + decoding + definition], folder)
+
+
+def test_signatures_are_those_of_the_operators():
+    import torch
+    torch.ops.load_library(build / "libhkt_ops.so")
+    signature = blocks("README.md", "python")[2]
+    for name, shown in re.findall(r"^(\w+)\((.*?)\)", signature, re.M):
+        arguments = getattr(torch.ops.hkt, name).default._schema.arguments
+        assert shown == ", ".join(f"{a.name}={a.default_value}" if a.has_default_value() else a.name for a in arguments)
+
+
+@pytest.mark.parametrize("code", blocks("models/README.md", "python"))
+def test_python_of_the_models_runs_as_it_stands(code, folder):
     run([sys.executable, "-c", code], folder)
+
+
+def quick_lines():
+    """README's lines that need neither data nor a trained run."""
+    lines = "".join(blocks("README.md", "sh")).splitlines()
+    return [line for line in lines if re.search(r"build/hkt (info|data list)|models/reviews\.txt", line)]
+
+
+def test_some_lines_are_quick():
+    assert len(quick_lines()) == 4
+
+
+@pytest.mark.parametrize("line", quick_lines())
+def test_shell_runs_as_it_stands(line, folder):
+    assert run(["sh", "-c", line], folder).stdout
 
 
 def compile_and_link(source, program):

@@ -46,3 +46,17 @@ def test_a_wrong_arrow_does_not_compile(room, header, allowed, build_folder):
     found = subprocess.run(["g++", "-E", "-x", "c++", *flags, "-"], input=f'#if !__has_include("{header}")\n#error no\n#endif\n',
                            text=True, capture_output=True)
     assert (found.returncode == 0) == allowed, found.stderr
+
+
+# Each room owns its config; hkt/config.h, the three together, belongs to train and those above it.
+configs_of = {"kernels": [], "ops": [], "reference": [], "files": [], "report": [], "nn": ["model"], "theory": ["model"], "data": ["data"]}
+
+
+@pytest.mark.parametrize("room", configs_of)
+def test_a_room_includes_no_config_but_its_own(room):
+    """include/ is common to all rooms, so that only the sources say."""
+    sources = [path for path in (root / "src" / room).rglob("*") if path.suffix in {".h", ".cpp", ".cu"}]
+    allowed = {f"hkt/{name}_config.h" for name in configs_of[room]}
+    included = {(path.name, header) for path in sources
+                for header in re.findall(r'#include "(hkt/(?:\w+_)?config\.h)"', path.read_text())}
+    assert sources and {pair for pair in included if pair[1] not in allowed} == set()

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoding: the few queries of a group of heads against one chunk of their cached keys and values, and the merge of chunks.
+// Decoding: the few queries of a group of heads (DecodeHead in attention_blocks.h) against one chunk of their cached keys and
+// values, and the merge of chunks.
 //
 // Rows are used where they lie: nothing is packed but the queries, because each key and value is read from memory once. A
 // score is a sum over vectors of a row; an output row is a sum of rows of values, kept in registers. The order of the
@@ -129,12 +130,13 @@ void pack_queries(const DecodeHead& head, int level, SumType<E>* out) {
   }
 }
 
-// ⟨q, k⟩ of `Rows` rows of q, and of lanes / Rows keys: those from `key` on, of `count`. Beyond them the last is repeated.
-template <int Rows, class E>
+// ⟨q, k⟩ of `QueryRows` rows of q, and of lanes / QueryRows keys: those from `key` on, of `count`. Beyond them the last is
+// repeated.
+template <int QueryRows, class E>
 HKT_INLINE void multiply_keys(const E* k, std::int64_t stride, int key, int count, Columns<E> columns,
                               const SumType<E>* q, SumType<E>* out, int out_stride) {
   using Sum = SumType<E>;
-  constexpr int keys = lanes<Sum> / Rows;
+  constexpr int keys = lanes<Sum> / QueryRows;
   constexpr int step = min(4, keys);  // keys whose addresses fit into registers
   const std::int64_t q_stride = columns.numbers();
   Vector<Sum> sums[lanes<Sum>];
@@ -150,7 +152,7 @@ HKT_INLINE void multiply_keys(const E* k, std::int64_t stride, int key, int coun
       for (int i = 0; i < step; ++i) {
         const Pair<Sum> numbers = read(row[i] + pair * pair_numbers<E>);
 #pragma GCC unroll 4
-        for (int r = 0; r < Rows; ++r) {
+        for (int r = 0; r < QueryRows; ++r) {
           const Sum* factor = q + r * q_stride + pair * pair_numbers<E>;
           Vector<Sum>& sum = sums[r * keys + first + i];
           sum += load(factor) * numbers.first;
@@ -164,15 +166,16 @@ HKT_INLINE void multiply_keys(const E* k, std::int64_t stride, int key, int coun
   Sum results[lanes<Sum>];
   store(results, sums_of<Sum>(sums));
 #pragma GCC unroll 4
-  for (int r = 0; r < Rows; ++r) __builtin_memcpy(out + r * out_stride + key, results + r * keys, keys * sizeof(Sum));
+  for (int r = 0; r < QueryRows; ++r)
+    __builtin_memcpy(out + r * out_stride + key, results + r * keys, keys * sizeof(Sum));
 }
 
-template <int Rows, class E>
+template <int QueryRows, class E>
 HKT_INLINE void multiply_vector_of_keys(const E* k, std::int64_t stride, int key, int count, Columns<E> columns,
                                         const SumType<E>* q, SumType<E>* out, int out_stride) {
-  constexpr int keys = lanes<SumType<E>> / Rows;
-  for (int first = 0; first < Rows * keys && key + first < count; first += keys)
-    multiply_keys<Rows>(k, stride, key + first, count, columns, q, out, out_stride);
+  constexpr int keys = lanes<SumType<E>> / QueryRows;
+  for (int first = 0; first < QueryRows * keys && key + first < count; first += keys)
+    multiply_keys<QueryRows>(k, stride, key + first, count, columns, q, out, out_stride);
 }
 
 // Scores of `rows` packed queries and `count` keys, a vector of keys at a time for all queries.
@@ -267,14 +270,14 @@ HKT_INLINE void decode_softmax(Sum* scores, int visible, int count, Sum& row_lar
   row_total = sum<Sum>(total);
 }
 
-// out += p · v for `Rows` rows of p and `Pairs` pairs of columns.
-template <int Rows, int Pairs, class E, class Read>
+// out += p · v for `QueryRows` rows of p and `Pairs` pairs of columns.
+template <int QueryRows, int Pairs, class E, class Read>
 HKT_INLINE void add_values(const E* v, std::int64_t stride, int count, const SumType<E>* p, std::int64_t p_stride,
                            SumType<E>* out, std::int64_t out_stride, Read read) {
   using Sum = SumType<E>;
-  Pair<Sum> sums[Rows][Pairs];
+  Pair<Sum> sums[QueryRows][Pairs];
 #pragma GCC unroll 4
-  for (int r = 0; r < Rows; ++r)
+  for (int r = 0; r < QueryRows; ++r)
 #pragma GCC unroll 4
     for (int i = 0; i < Pairs; ++i) {
       const Sum* from = out + r * out_stride + i * pair_numbers<E>;
@@ -285,14 +288,14 @@ HKT_INLINE void add_values(const E* v, std::int64_t stride, int count, const Sum
     for (int i = 0; i < Pairs; ++i) {
       const Pair<Sum> numbers = read(v + key * stride + i * pair_numbers<E>);
 #pragma GCC unroll 4
-      for (int r = 0; r < Rows; ++r) {
+      for (int r = 0; r < QueryRows; ++r) {
         const Vector<Sum> factor = splat(p[r * p_stride + key]);
         sums[r][i].first += factor * numbers.first;
         sums[r][i].second += factor * numbers.second;
       }
     }
 #pragma GCC unroll 4
-  for (int r = 0; r < Rows; ++r)
+  for (int r = 0; r < QueryRows; ++r)
 #pragma GCC unroll 4
     for (int i = 0; i < Pairs; ++i) {
       Sum* to = out + r * out_stride + i * pair_numbers<E>;
@@ -301,26 +304,27 @@ HKT_INLINE void add_values(const E* v, std::int64_t stride, int count, const Sum
     }
 }
 
-template <int Rows, class E>
+template <int QueryRows, class E>
 HKT_INLINE void add_value_rows(const E* v, std::int64_t stride, int count, Columns<E> columns, const SumType<E>* p,
                                std::int64_t p_stride, SumType<E>* out) {
-  constexpr int most_pairs = HKT_VECTOR_BYTES == 64 ? (Rows == 1 ? 4 : 2) : max(1, 4 / Rows);  // what registers hold
+  constexpr int most_pairs =
+      HKT_VECTOR_BYTES == 64 ? (QueryRows == 1 ? 4 : 2) : max(1, 4 / QueryRows);  // what registers hold
   const std::int64_t out_stride = columns.numbers();
   const auto full = [](const E* from) { return read_pair(from); };
   int pair = 0;
   for (; pair + most_pairs <= columns.full; pair += most_pairs)
-    add_values<Rows, most_pairs>(v + pair * pair_numbers<E>, stride, count, p, p_stride, out + pair * pair_numbers<E>,
-                                 out_stride, full);
+    add_values<QueryRows, most_pairs>(v + pair * pair_numbers<E>, stride, count, p, p_stride,
+                                      out + pair * pair_numbers<E>, out_stride, full);
   if constexpr (most_pairs == 4)
     for (; pair + 2 <= columns.full; pair += 2)
-      add_values<Rows, 2>(v + pair * pair_numbers<E>, stride, count, p, p_stride, out + pair * pair_numbers<E>,
-                          out_stride, full);
+      add_values<QueryRows, 2>(v + pair * pair_numbers<E>, stride, count, p, p_stride, out + pair * pair_numbers<E>,
+                               out_stride, full);
   for (; pair < columns.full; ++pair)
-    add_values<Rows, 1>(v + pair * pair_numbers<E>, stride, count, p, p_stride, out + pair * pair_numbers<E>,
-                        out_stride, full);
+    add_values<QueryRows, 1>(v + pair * pair_numbers<E>, stride, count, p, p_stride, out + pair * pair_numbers<E>,
+                             out_stride, full);
   if (columns.rest > 0)
-    add_values<Rows, 1>(v + pair * pair_numbers<E>, stride, count, p, p_stride, out + pair * pair_numbers<E>,
-                        out_stride, [&](const E* from) { return read_pair(from, columns.rest); });
+    add_values<QueryRows, 1>(v + pair * pair_numbers<E>, stride, count, p, p_stride, out + pair * pair_numbers<E>,
+                             out_stride, [&](const E* from) { return read_pair(from, columns.rest); });
 }
 
 // Sums of values over the chunk for all rows, some keys at a time so that their values stay in the L1 cache.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The families of CUDA kernels. Each has the same functions: attention.cpp plans with can_run and workspace_bytes,
-// and launches with forward, backward and extend.
+// The families of CUDA kernels. attention.cpp plans with can_run and workspace_bytes and launches with forward, backward and
+// extend. decode extends only; plain takes every problem and is not asked.
 #pragma once
 
 #include "kernels/attention.h"
@@ -45,9 +45,6 @@ void extend(const AttentionExtend& problem, const Device& device, void* workspac
 
 // Every problem, without tensor cores, in the arithmetic of the elements (float32 for fp16 and bf16).
 namespace plain {
-bool can_run(const AttentionForward& problem, const Device& device);
-bool can_run(const AttentionBackward& problem, const Device& device);
-bool can_run(const AttentionExtend& problem, const Device& device);
 std::int64_t workspace_bytes(const AttentionForward& problem, const Device& device);
 std::int64_t workspace_bytes(const AttentionBackward& problem, const Device& device);
 std::int64_t workspace_bytes(const AttentionExtend& problem, const Device& device);

@@ -9,9 +9,9 @@ namespace {
 
 constexpr int threads = 256;
 constexpr int row_lanes = 8;  // for one row
-constexpr int chunk = 8;      // elements that a lane reads at once, 16 bytes
+constexpr int vector = 8;     // elements that a lane reads at once, 16 bytes
 
-// Σ left · right over a chunk.
+// Σ left · right over a vector.
 template <class T>
 __device__ __forceinline__ void add_dot(float& sum, const T* left, const T* right) {
   const uint4 a = *reinterpret_cast<const uint4*>(left), b = *reinterpret_cast<const uint4*>(right);
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(threads)
   if (is_query) {
     const T* out = head_rows<const T>(problem.out, batch, head) + row * problem.out.row_stride;
     const T* grad_out = head_rows<const T>(problem.grad_out, batch, head) + row * problem.grad_out.row_stride;
-    for (int column = chunk * (threadIdx.x % row_lanes); column < problem.value_width; column += chunk * row_lanes)
+    for (int column = vector * (threadIdx.x % row_lanes); column < problem.value_width; column += vector * row_lanes)
       add_dot(sum, out + column, grad_out + column);
   }
 #pragma unroll

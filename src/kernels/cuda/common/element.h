@@ -6,11 +6,16 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace hkt::kernels::cuda {
 
 using bfloat16 = __nv_bfloat16;
 using float16 = __half;
+
+// What kernels without tensor cores compute in: float32 for the small types.
+template <class T>
+using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 // Two numbers rounded to the element type; `low` lies first in memory.
 template <class T>

@@ -4,6 +4,7 @@
 
 #include "common/element.h"
 #include "common/launch.h"
+#include "common/problem.h"
 #include "kernels/attention.h"
 
 namespace hkt::kernels::cuda {
@@ -95,18 +96,13 @@ void start_group_sums(GroupSums sums, const AttentionBackward& problem, const De
   launch(group_sum_kernel<T, vector>, grid_of(blocks, sums.count), threads, 0, device.stream, sums);
 }
 
-// Whether rows can be read and written eight 16-bit elements at a time.
-bool is_aligned(const Array& array) {
-  return reinterpret_cast<std::uintptr_t>(array.data) % 16 == 0 && array.batch_stride % 8 == 0 &&
-         array.head_stride % 8 == 0 && array.row_stride % 8 == 0;
-}
-
 template <class T>
 void start_16_bit(const GroupSums& sums, const AttentionBackward& problem, const Device& device) {
-  bool aligned = problem.width % 8 == 0 && problem.value_width % 8 == 0;
+  constexpr int vector = 8;  // elements that are read and written at a time
+  bool aligned = problem.width % vector == 0 && problem.value_width % vector == 0;
   for (int i = 0; i < sums.count; ++i)
-    aligned = aligned && is_aligned(sums.arrays[i].from) && is_aligned(sums.arrays[i].to);
-  aligned ? start_group_sums<T, 8>(sums, problem, device) : start_group_sums<T, 1>(sums, problem, device);
+    aligned = aligned && is_aligned(sums.arrays[i].from, vector) && is_aligned(sums.arrays[i].to, vector);
+  aligned ? start_group_sums<T, vector>(sums, problem, device) : start_group_sums<T, 1>(sums, problem, device);
 }
 
 }  // namespace

@@ -19,23 +19,23 @@ constexpr Integer ceil_divide(Integer a, Integer b) {
   return (a + b - 1) / b;
 }
 
-// So many blocks in one dimension, as many as a launch takes; more would come out as some other number.
-inline dim3 grid_of(std::int64_t blocks, unsigned second = 1) {
+// So many CTAs in one dimension, if a launch takes them; more would come out as some other number.
+inline dim3 grid_of(std::int64_t ctas, unsigned second = 1) {
   constexpr std::int64_t most = INT32_MAX;
-  if (blocks > most)
-    throw std::runtime_error("hkt: batch · heads · length asks for " + std::to_string(blocks) +
+  if (ctas > most)
+    throw std::runtime_error("hkt: batch · heads · length asks for " + std::to_string(ctas) +
                              " blocks of threads, and a GPU takes " + std::to_string(most) +
                              " at once; split the batch");
-  return dim3(static_cast<unsigned>(blocks), second);
+  return dim3(static_cast<unsigned>(ctas), second);
 }
 
-// Starts kernel<<<blocks, threads, shared_bytes, stream>>>(arguments...), with more than 48 KiB of shared memory if asked.
+// Starts kernel<<<grid, threads, shared_bytes, stream>>>(arguments...), with more than 48 KiB of shared memory if asked.
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 blocks, int threads, int shared_bytes, void* stream,
+void launch(void (*kernel)(Parameters...), dim3 grid, int threads, int shared_bytes, void* stream,
             Arguments&&... arguments) {
   if (shared_bytes > 48 * 1024)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "shared memory");
-  kernel<<<blocks, threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(std::forward<Arguments>(arguments)...);
+  kernel<<<grid, threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(std::forward<Arguments>(arguments)...);
   check(cudaGetLastError(), "starting a kernel");
 }
 

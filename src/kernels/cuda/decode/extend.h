@@ -39,7 +39,7 @@ class Chunk {
   __device__ int readable_row(int row) const { return min(row, rows_ - 1); }
 
   __device__ __forceinline__ void read_queries(int stage) {
-    const Lane<width> lane(memory_.queries(stage), readable_row(sm80::left_row()), sm80::left_chunk());
+    const Lane<width> lane(memory_.queries(stage), readable_row(left_row()), left_vector());
 #pragma unroll
     for (int k = 0; k < width / 16; ++k) ldmatrix_x4(q_[k], lane.at(0, 2 * k));
 #pragma unroll
@@ -65,7 +65,7 @@ class Chunk {
     }
   }
   __device__ __forceinline__ Lane<width> key_lane(int stage) const {
-    return {memory_.rows(stage), 8 * sm80::right_block() + sm80::right_row(), sm80::right_chunk()};
+    return {memory_.rows(stage), 8 * right_block() + right_row(), right_vector()};
   }
 
   // R(l)[m] = weight_l · scale · ⟨q(l), k(l)[m]⟩ + R(l + 1)[m / 2], to shared memory and, if they are kept, to global memory.
@@ -188,7 +188,7 @@ class Chunk {
   }
 
   __device__ __forceinline__ void add_values(const float (&scores)[keys / 8][4], int stage) {
-    const Lane<width> lane(memory_.rows(stage), keys + sm80::left_row(), sm80::left_chunk());
+    const Lane<width> lane(memory_.rows(stage), keys + left_row(), left_vector());
 #pragma unroll
     for (int row = 0; row < keys; row += 16) {
       const float (&x)[4] = scores[row / 8], (&y)[4] = scores[row / 8 + 1];

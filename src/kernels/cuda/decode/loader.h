@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // The steps of a warp and their copies to shared memory, some steps ahead of the products.
 //
-// Every warp is on its own: it walks over items, spans of an item and levels of a span, coarsest first. A step is some rows
-// of keys of a coarse level, or half as many keys of level 0 with their values, or kept coarse scores. It is copied to the
-// next of a few stages, while the steps before it are on their way or computed with.
+// Every warp is on its own: it walks over items, spans of an item and levels of a span, coarsest first. While it computes with
+// the step of one stage, those of the other stages are on their way.
+//
+// Words of the decode kernels:
+//   item     what a warp works on: a chunk of the keys of a key head, and a tile of up to 16 rows of queries (split.h)
+//   chunk    keys with one partial result in the workspace; neither batch nor capacity nor GPU changes which (split.h)
+//   span     128 keys of a chunk: whole rows of every level
+//   step     what is copied at once: some rows of keys of a coarse level of a span, or half as many keys of level 0 with their
+//            values, or kept scores
+//   stage    one of a few places in shared memory, each for a step
+//   vector   16 bytes of a row, which a lane copies or reads at once
+//   factors  for each row of a tile, the weight that its head gives to a level
+//   kept     coarse scores of an earlier token (hkt::decode), which are read in place of the keys that they came from
 #pragma once
 
 #include "common/cp_async.h"
+#include "common/problem.h"
+#include "common/swizzle.h"
 #include "decode/split.h"
-#include "sm80/tile.h"
 
 namespace hkt::kernels::cuda::decode {
-
-using sm80::Lane;
-using sm80::Swizzled;
 
 inline constexpr int max_warps = 8, stages = 3, tile_rows = 16;
 // A step of level 0; 8 KB of keys and values, 16 KB for the widest.
@@ -27,7 +35,7 @@ struct Step {
   int span;   // its first key
   int level;  // −1: no step
   int first;  // row of the level in the span
-  int kept;   // whether this is a step of kept scores
+  bool kept;  // whether this is a step of kept scores
 };
 
 // Shared memory of a warp, in bytes. A stage has the rows of a step and, for the first step of a level in a span, its queries.
@@ -80,15 +88,15 @@ __device__ __forceinline__ int score_pitch(int level) { return level % 2 ? odd_p
 template <class T, int width, int max_count>
 __device__ __forceinline__ void copy_rows(Swizzled<width> to, int to_row, const T* rows, std::int64_t stride,
                                           int inside, int count, int columns) {
-  constexpr int chunks = width / 8, at_once = 32 / chunks;
-  const int begin = threadIdx.x % 32 / chunks, chunk = threadIdx.x % chunks;
-  const T* from = rows + begin * stride + 8 * chunk;
-  if (8 * chunk >= columns) inside = 0;
+  constexpr int vectors = width / 8, at_once = 32 / vectors;
+  const int begin = threadIdx.x % 32 / vectors, vector = threadIdx.x % vectors;
+  const T* from = rows + begin * stride + 8 * vector;
+  if (8 * vector >= columns) inside = 0;
 #pragma unroll
   for (int i = 0; i < max_count / at_once; ++i) {
     const int row = begin + i * at_once;
     if (i * at_once >= count) break;
-    cp_async_16(to.at(to_row + row, chunk), from, row < inside);
+    cp_async_16(to.at(to_row + row, vector), from, row < inside);
     from += at_once * stride;
   }
 }
@@ -143,16 +151,16 @@ class Loader {
   }
 
   __device__ __forceinline__ void copy_queries(int stage) {
-    constexpr int chunks = width / 8, at_once = 32 / chunks;
-    const int level = step_.level, count = rows_of_tile(), lane = threadIdx.x % 32, chunk = lane % chunks;
+    constexpr int vectors = width / 8, at_once = 32 / vectors;
+    const int level = step_.level, count = rows_of_tile(), lane = threadIdx.x % 32, vector = lane % vectors;
     const Swizzled<width> to = memory_.queries(stage);
-    for (int row = lane / chunks; row < count; row += at_once) {
+    for (int row = lane / vectors; row < count; row += at_once) {
       const int query = (tile_rows * step_.item.row_tile + row) / split_.group;
       const std::int64_t from = query_row(problem_, level, step_.item.end, query);
       const Array& q = problem_.q[level];
-      const bool inside = from >= 0 && 8 * chunk < problem_.width;
+      const bool inside = from >= 0 && 8 * vector < problem_.width;
       const T* source = head_rows<const T>(q, step_.item.batch, head_of(row));
-      cp_async_16(to.at(row, chunk), inside ? source + from * q.row_stride + 8 * chunk : source, inside);
+      cp_async_16(to.at(row, vector), inside ? source + from * q.row_stride + 8 * vector : source, inside);
     }
     if (lane < count)
       cp_async_4(memory_.factors(stage) + lane,

@@ -24,8 +24,9 @@ namespace merge_tile {
 inline constexpr int columns = 32, slices = 32, lanes = columns / 4, threads = lanes * slices;
 }
 
+// Neighbouring columns, which a thread reads at once.
 template <class T>
-struct alignas(16) Four {
+struct alignas(16) FourColumns {
   T x[4];
 };
 
@@ -37,7 +38,7 @@ __global__ void __launch_bounds__(merge_tile::threads)
   using namespace merge_tile;
   __shared__ T warp_largest[threads / 32];
   __shared__ T totals[slices];
-  __shared__ Four<T> sums[slices][lanes];
+  __shared__ FourColumns<T> sums[slices][lanes];
   const int query = static_cast<int>(blockIdx.x % problem.queries);
   const std::int64_t sequence = blockIdx.x / problem.queries, head = sequence % problem.heads;
   const std::int64_t batch = sequence / problem.heads, key_head = head / split.group;
@@ -57,13 +58,14 @@ __global__ void __launch_bounds__(merge_tile::threads)
 
   const int lane = threadIdx.x % lanes, slice = threadIdx.x / lanes, column = blockIdx.y * columns + 4 * lane;
   T total = 0;
-  Four<T> sum{};
+  FourColumns<T> sum{};
   if (largest > -T(INFINITY) && column < partials.pitch) {
     const T* values = partials.sums + first * partials.pitch + column;
 #pragma unroll 8
     for (int chunk = slice; chunk < chunks; chunk += slices) {
       const T factor = exp(stats[2 * chunk] - largest);
-      const Four<T> four = *reinterpret_cast<const Four<T>*>(values + std::int64_t(chunk) * partials.pitch);
+      const FourColumns<T> four =
+          *reinterpret_cast<const FourColumns<T>*>(values + std::int64_t(chunk) * partials.pitch);
       total += factor * stats[2 * chunk + 1];
       for (int i = 0; i < 4; ++i) sum.x[i] += factor * four.x[i];
     }

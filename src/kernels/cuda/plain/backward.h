@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward pass for any element type and shape, in float64 or float32. One kernel serves both sides: a block keeps a
+// The backward pass for any element type and shape, in float64 or float32. One kernel serves both sides: a CTA keeps a
 // tile of queries and walks over the keys to get grad_q, or keeps a tile of keys and walks over the queries to get grad_k
-// and grad_v. Nothing is added by two blocks but rows of level 7, which two tiles share; of two terms the order is moot.
+// and grad_v. Nothing is added by two CTAs but rows of level 7, which two tiles share; of two terms the order is moot.
 #pragma once
 
 #include "families.h"
@@ -73,7 +73,7 @@ __device__ T write_gradient(const T (&sums)[rows][padded / 16], const Array& to,
   return dot;
 }
 
-// Sum over the block; valid in thread 0.
+// Sum over the CTA; valid in thread 0.
 template <int threads, class T>
 __device__ T sum_of_block(T value) {
   __shared__ T sums[threads / 32];
@@ -189,17 +189,17 @@ __global__ void __launch_bounds__(BackwardShape<S>::threads)
   const std::int64_t begin = by_query ? 0 : first_query / unit * unit;
   const std::int64_t last_key = problem.causal ? min(length, first + own_tokens) : length;
   const std::int64_t end = by_query ? (first >= window.end ? 0 : last_key) : (first >= length ? 0 : window.end);
-  int job = 0, turn = 0;
+  int job = 0, stage_number = 0;
   std::int64_t other = begin;
   if (other < end) start(0, other, memory);
   while (other < end) {
     const bool is_last = job + 1 == jobs.count;
     const std::int64_t next = is_last ? other + Shape::other_tokens : other;
-    unsigned char* stage = memory + turn * stage_size;
-    turn ^= 1;
+    unsigned char* stage = memory + stage_number * stage_size;
+    stage_number ^= 1;
     cp_async_wait_all();
     __syncthreads();
-    if (next < end) start(is_last ? 0 : job + 1, next, memory + turn * stage_size);
+    if (next < end) start(is_last ? 0 : job + 1, next, memory + stage_number * stage_size);
 
     if (job < jobs.scores) {
       scores.add(stage, levels, weights, scale);
@@ -329,7 +329,7 @@ template <class S, Part part, int padded>
 void start_sides(const AttentionBackward& problem, const Device& device, const Arithmetic<S>* delta,
                  Arithmetic<S>* partials) {
   using Shape = BackwardShape<S>;
-  const bool aligned = inputs_are_aligned<S>(problem) && is_aligned<S>(problem.grad_out);
+  const bool aligned = inputs_are_aligned(problem, lanes<S>) && is_aligned(problem.grad_out, lanes<S>);
   const auto start = [&](auto kernel, const TileRange& tiles) {
     launch(kernel, blocks_for(problem, tiles), Shape::threads, shared_bytes<Shape>(problem.levels), device.stream,
            problem, delta, partials, aligned);

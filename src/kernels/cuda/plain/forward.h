@@ -85,17 +85,17 @@ __global__ void __launch_bounds__(ForwardShape<S, padded>::threads, forward_bloc
   LevelScores<Shape> scores;
 
   const std::int64_t end = first >= window.end ? 0 : problem.causal ? min(length, first + own_tokens) : length;
-  int job = 0, turn = 0;
+  int job = 0, stage_number = 0;
   std::int64_t key = 0;
   if (end > 0) start(0, 0, memory);
   while (key < end) {
     const bool is_last = job + 1 == jobs;
     const std::int64_t next_key = is_last ? key + Shape::other_tokens : key;
-    unsigned char* stage = memory + turn * stage_size;
-    turn ^= 1;
+    unsigned char* stage = memory + stage_number * stage_size;
+    stage_number ^= 1;
     cp_async_wait_all();
     __syncthreads();
-    if (next_key < end) start(is_last ? 0 : job + 1, next_key, memory + turn * stage_size);
+    if (next_key < end) start(is_last ? 0 : job + 1, next_key, memory + stage_number * stage_size);
 
     if (job < score_jobs) {
       scores.add(stage, levels, weights, scale);
@@ -146,7 +146,7 @@ void start_forward(const AttentionForward& problem, const Device& device) {
   for_width(problem.value_width, [&](auto padded) {
     using Shape = ForwardShape<S, padded>;
     launch(forward_kernel<S, padded>, blocks_for(problem, query_tiles(problem)), Shape::threads,
-           shared_bytes<Shape>(problem.levels), device.stream, problem, inputs_are_aligned<S>(problem));
+           shared_bytes<Shape>(problem.levels), device.stream, problem, inputs_are_aligned(problem, lanes<S>));
   });
 }
 

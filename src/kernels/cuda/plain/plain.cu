@@ -11,9 +11,6 @@ void start_forward(const AttentionForward& problem, const Device& device);
 template <class S>
 void start_backward(const AttentionBackward& problem, const Device& device, void* workspace);
 
-bool can_run(const AttentionForward&, const Device&) { return true; }
-bool can_run(const AttentionBackward&, const Device&) { return true; }
-
 std::int64_t workspace_bytes(const AttentionForward&, const Device&) { return 0; }
 
 // delta for each row, and for each tile its part of the weights' gradient.

@@ -2,7 +2,7 @@
 // Tiles for the plain kernels: 64 own tokens as rows and 16 · columns other tokens, in the arithmetic T. Thread (x, y) holds
 // `rows` × `columns` neighbouring scores. Those are whole scores of the coarser levels (8 × 8 are 4 × 4 of level 1 and
 // 2 × 2 of level 2), so adding levels and summing gradients over them needs no other thread. The 16 threads of a row lie
-// in one warp: what they tell each other in shared memory needs no barrier of the block.
+// in one warp: what they tell each other in shared memory needs no barrier of the CTA.
 //
 // Operands come to shared memory in two stages: while one is computed with, the next is copied.
 #pragma once
@@ -18,10 +18,6 @@
 #include "common/problem.h"
 
 namespace hkt::kernels::cuda::plain {
-
-// What a kernel computes in: float32 for the small types.
-template <class S>
-using Arithmetic = std::conditional_t<std::is_same_v<S, double>, double, float>;
 
 inline constexpr int own_tokens = 64;
 inline constexpr int row_bytes = 64;           // of a row of own or other tokens in a stage
@@ -44,7 +40,7 @@ __device__ __forceinline__ int thread_y() { return threadIdx.x / 16; }
 
 __host__ __device__ constexpr int rows_in_tile(int tokens, int level) { return level > 6 ? 1 : tokens >> level; }
 
-// A block's shared memory: two stages, then a tile of probabilities or their gradients.
+// A CTA's shared memory: two stages, then a tile of probabilities or their gradients.
 template <class Shape>
 constexpr int stage_bytes(int levels) {
   const int rows = (level_base(own_tokens, levels) + level_base(Shape::other_tokens, levels)) * row_bytes;
@@ -104,7 +100,7 @@ __device__ Rows<S> query_rows(const Array& array, std::int64_t batch, std::int64
           level_rows(window.end, level)};
 }
 
-// Every array that a block reads by tiles, kept in shared memory.
+// Every array that a CTA reads by tiles, kept in shared memory.
 template <class S>
 struct Sources {
   Rows<S> own[max_levels], other[max_levels], own_value, other_value;
@@ -366,7 +362,7 @@ __host__ __device__ inline TileRange key_tiles(const AttentionForward& problem) 
   return {0, (problem.length + own_tokens - 1) / own_tokens};
 }
 
-// A block works on one tile of one head of one sequence: blockIdx.x counts them all, tiles fastest, those with the most to
+// A CTA works on one tile of one head of one sequence: blockIdx.x counts them all, tiles fastest, those with the most to
 // do first.
 struct Place {
   std::int64_t first, head, batch;
@@ -378,30 +374,6 @@ __device__ inline Place place_of_block(const AttentionForward& problem, const Ti
 }
 inline dim3 blocks_for(const AttentionForward& problem, const TileRange& tiles) {
   return grid_of(problem.batch * problem.heads * tiles.count);
-}
-
-// Whether all rows can be read in pieces of 16 bytes.
-template <class S>
-bool is_aligned(const Array& array) {
-  constexpr int n = lanes<S>;
-  return reinterpret_cast<std::uintptr_t>(array.data) % 16 == 0 && array.batch_stride % n == 0 &&
-         array.head_stride % n == 0 && array.row_stride % n == 0;
-}
-template <class S>
-bool inputs_are_aligned(const AttentionForward& problem) {
-  bool aligned = is_aligned<S>(problem.v);
-  for (int level = 0; level < problem.levels; ++level)
-    aligned = aligned && is_aligned<S>(problem.q[level]) && is_aligned<S>(problem.k[level]);
-  return aligned;
-}
-
-// start(padded) with the width rounded up to one that there is a kernel for.
-template <class Start>
-void for_width(int width, const Start& start) {
-  if (width <= 32) return start(std::integral_constant<int, 32>{});
-  if (width <= 64) return start(std::integral_constant<int, 64>{});
-  if (width <= 128) return start(std::integral_constant<int, 128>{});
-  start(std::integral_constant<int, 256>{});
 }
 
 }  // namespace hkt::kernels::cuda::plain

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward pass on Ampere's tensor cores. A block keeps a tile of keys and walks over the queries in steps of 64, its
+// The backward pass on Ampere's tensor cores. A CTA keeps a tile of keys and walks over the queries in steps of 64, its
 // warps side by side. The scores are transposed (keys are rows), so that each thread holds whole 2 × 2 cells of level 1 of
 // the scores' gradient. Gradients of the queries are added up in float32 in the workspace; finish_kernel brings them home.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace hkt::kernels::cuda::sm80 {
 
-// grad_k of the last level where its rows are twice as long as a tile of keys: a block for each row.
+// grad_k of the last level where its rows are twice as long as a tile of keys: a CTA for each row.
 template <class T, int width>
 __global__ void join_kernel(const __grid_constant__ AttentionBackward problem, const float* half_rows, int tiles) {
   const int rows = (tiles + 1) / 2, level = problem.levels - 1, column = 2 * threadIdx.x;
@@ -33,7 +33,7 @@ __global__ void join_kernel(const __grid_constant__ AttentionBackward problem, c
 
 // n: keys of a tile. fixed: the number of levels, or 0 if it is known only here; then there are up to max_level_count.
 template <class T, int width, int n, int max_level_count, int fixed>
-__global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_tile::side_by_side<width, n>)
+__global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_tile::resident<width, n>)
     backward_kernel(const __grid_constant__ AttentionBackward problem, const __grid_constant__ RowData rows,
                     const __grid_constant__ Sums all_sums, int* semaphores, const HeadGroups groups) {
   using namespace backward_tile;
@@ -102,14 +102,14 @@ __global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_til
   write_key_gradients<T>(problem, block, sums, memory, all_sums.half_rows);
 }
 
-// grad_q from its sums, and its part of the weights' gradient: 64 rows of one level a block. The first blocks have the last
+// grad_q from its sums, and its part of the weights' gradient: 64 rows of one level a CTA. The first CTAs have the last
 // heads, whose sums the cache still has. parts: room for them in a head and level; all_parts: those of all levels of a head.
 template <class T, int width>
 __global__ void __launch_bounds__(256)
     finish_kernel(const __grid_constant__ AttentionBackward problem, const __grid_constant__ Sums all_sums,
                   float* partials, int parts, int all_parts) {
   __shared__ float dots[8];
-  constexpr int chunks = width / 8, queries = backward_tile::queries;
+  constexpr int vectors = width / 8, queries = backward_tile::queries;
   const int block = gridDim.x - 1 - blockIdx.x;
   const std::int64_t sequence = block / all_parts;
   int level = 0, part = block % all_parts;
@@ -132,13 +132,13 @@ __global__ void __launch_bounds__(256)
   const float scale = static_cast<float>(problem.scale);
   const float factor = static_cast<const float*>(problem.weights)[head * problem.levels + level] * scale;
   float dot = 0;
-  for (int i = threadIdx.x; i < 32 * chunks; i += 256) {
-    const int chunk = i % chunks, r = i / chunks % 8;
-    const std::int64_t block_row = part * 64 + i / chunks / 8 * 16, first = block_row + r;  // and the row 8 further
-    if (first >= rows || 8 * chunk >= problem.width) continue;
+  for (int i = threadIdx.x; i < 32 * vectors; i += 256) {
+    const int vector = i % vectors, r = i / vectors % 8;
+    const std::int64_t block_row = part * 64 + i / vectors / 8 * 16, first = block_row + r;  // and the row 8 further
+    if (first >= rows || 8 * vector >= problem.width) continue;
     float u[2][8];
     if (in_fragments)
-      read_rows(u, sums + ((sequence * sum_row_count + block_row) / 16 * chunks + chunk) * fragment_floats, r);
+      read_rows(u, sums + ((sequence * sum_row_count + block_row) / 16 * vectors + vector) * fragment_floats, r);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const std::int64_t row = first + 8 * half;
@@ -146,13 +146,13 @@ __global__ void __launch_bounds__(256)
       if (row < origin) continue;
       if (!in_fragments) {
         const std::int64_t sum_row = of_sums * row - before;
-        const float* natural = sums + (sequence * sum_row_count + sum_row) * width + 8 * chunk;
+        const float* natural = sums + (sequence * sum_row_count + sum_row) * width + 8 * vector;
         const bool one = sum_row >= 0, two = of_sums == 2 && sum_row + 1 < sum_row_count;
 #pragma unroll
         for (int j = 0; j < 8; ++j) u[half][j] = (one ? natural[j] : 0) + (two ? natural[width + j] : 0);
       }
       uint4 eight = {};
-      if (row < valid) eight = *reinterpret_cast<const uint4*>(q + (row - origin) * from.row_stride + 8 * chunk);
+      if (row < valid) eight = *reinterpret_cast<const uint4*>(q + (row - origin) * from.row_stride + 8 * vector);
       const std::uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
       std::uint32_t packed[4];
 #pragma unroll
@@ -161,8 +161,8 @@ __global__ void __launch_bounds__(256)
         dot += u[half][2 * j] * x.x + u[half][2 * j + 1] * x.y;
         packed[j] = pack<T>(u[half][2 * j] * factor, u[half][2 * j + 1] * factor);
       }
-      *reinterpret_cast<uint4*>(result + (row - origin) * to.row_stride + 8 * chunk) = {packed[0], packed[1], packed[2],
-                                                                                        packed[3]};
+      *reinterpret_cast<uint4*>(result + (row - origin) * to.row_stride + 8 * vector) = {packed[0], packed[1],
+                                                                                         packed[2], packed[3]};
     }
   }
   for (int offset = 16; offset > 0; offset /= 2) dot += __shfl_xor_sync(~0u, dot, offset);
@@ -190,7 +190,7 @@ void start_tiles(const AttentionBackward& problem, const Device& device, const W
   const std::int64_t key_tiles = ceil_divide<std::int64_t>(problem.length, n);
   const dim3 blocks = grid_of(problem.batch * problem.heads * key_tiles);
   int* const semaphores = device.deterministic ? reinterpret_cast<int*>(base + w.semaphores) : nullptr;
-  const std::int64_t places = device.sm_count * side_by_side<width, n>;
+  const std::int64_t places = device.sm_count * resident<width, n>;
   const HeadGroups groups = device.deterministic ? ordered_head_groups(problem, problem.causal ? 8 : 12, places)
                                                  : head_groups(problem, key_tiles, places);
   const auto kernel = max_level_count == 3 && problem.levels == 3 ? kernel_for<T, width, n, 3, 3>()

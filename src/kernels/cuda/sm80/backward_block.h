@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a block of the backward pass has: how its warps share the work, what lies where in shared memory, the sums that stay in
+// What a CTA of the backward pass has: how its warps share the work, what lies where in shared memory, the sums that stay in
 // registers, and products of what lies there.
 #pragma once
 
@@ -13,7 +13,7 @@
 namespace hkt::kernels::cuda::sm80 {
 
 // Float32 sums: of grad_q of each level, [batch, heads, rows (sum_rows), padded width]; of grad_k of the coarse levels, where they are
-// not kept in registers, [block, warp, block of columns]; halves of the rows of grad_k of a level whose rows are twice
+// not kept in registers, [CTA, warp, block of columns]; halves of the rows of grad_k of a level whose rows are twice
 // as long as a tile of keys, [batch, heads, tile, padded width].
 struct Sums {
   float* queries[max_levels];
@@ -26,7 +26,7 @@ struct RowData {
   std::int64_t first, count;
 };
 
-// How the warps of a block with n keys share its products.
+// How the warps of a CTA with n keys share its products.
 template <int width, int n>
 struct Share {
   static constexpr int queries = backward_tile::queries;
@@ -111,7 +111,7 @@ struct KeyGradients {
   CoarseSum<S::column_blocks, backward_tile::parks_coarse_keys<width, n, max_level_count>> pairs;
   CoarseSum<S::quad_blocks, backward_tile::parks_coarse_keys<width, n, max_level_count>> quads[max_level_count - 2];
 
-  // `parked`: of this block.
+  // `parked`: of this CTA.
   __device__ __forceinline__ KeyGradients(float* parked) {
     pairs.begin(parked, S::warp());
 #pragma unroll
@@ -128,7 +128,7 @@ struct Kept {
   static constexpr int values = !any || width == 128 ? 0 : width == 64 ? 3 : 2;
 };
 
-// What does not change for a block: its place, and what lies where in shared memory.
+// What does not change for a CTA: its place, and what lies where in shared memory.
 template <int width, int n>
 struct Block {
   static constexpr int queries = backward_tile::queries;
@@ -139,7 +139,7 @@ struct Block {
   QueryTiles query_tiles;    // of the head
   int first_tile, end_tile;  // of queries that see the keys; none if these are padding
   bool causal;
-  bool descends;  // goes through the tiles from the last one on, which all blocks of the head have
+  bool descends;  // goes through the tiles from the last one on, which all CTAs of the head have
   const float* weights;
   float unit, fine_weight, pair_weight;  // of the scores, in base 2; of levels 0 and 1, times the unit
 
@@ -224,7 +224,7 @@ __device__ __forceinline__ void add_outer(float (&sums)[rows][blocks][4], const 
 // Its operands. Left: rows of [own][inner] as they lie, or of [inner][own] transposed, from row or column `first` on.
 template <int width>
 __device__ __forceinline__ auto straight(Swizzled<width> array, int first) {
-  const Lane<width> lane(array, first + left_row(), left_chunk());
+  const Lane<width> lane(array, first + left_row(), left_vector());
   return [lane](int step, int m, std::uint32_t (&a)[4]) { ldmatrix_x4(a, lane.at(16 * m, 2 * step)); };
 }
 template <int width>
@@ -236,16 +236,16 @@ __device__ __forceinline__ auto transposed(Swizzled<width> array, int first) {
 // repeated 2^coarser times.
 template <int blocks, int width>
 __device__ __forceinline__ auto inner(Swizzled<width> array, int part, int base = 0) {
-  const Lane<width> lane(array, base + 8 * right_chunk() + right_row(),
+  const Lane<width> lane(array, base + 8 * right_vector() + right_row(),
                          part * blocks + (blocks > 1 ? right_block() : 0));
   return [lane](int step, int n, std::uint32_t (&b)[4]) { ldmatrix_x4_trans(b, lane.at(16 * step, n)); };
 }
 template <int blocks, int width>
 __device__ __forceinline__ auto repeated(Swizzled<width> array, int part, int base, int coarser) {
-  const int chunk = part * blocks + (blocks > 1 ? right_block() : 0);
+  const int vector = part * blocks + (blocks > 1 ? right_block() : 0);
   return [=](int step, int n, std::uint32_t (&b)[4]) {
-    const int row = (16 * step + 8 * right_chunk() + right_row()) >> coarser;
-    ldmatrix_x4_trans(b, array.at(base + row, chunk + n));
+    const int row = (16 * step + 8 * right_vector() + right_row()) >> coarser;
+    ldmatrix_x4_trans(b, array.at(base + row, vector + n));
   };
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a block of the backward pass copies to shared memory: its keys and values, and in each step queries and grad_out.
+// What a CTA of the backward pass copies to shared memory: its keys and values, and in each step queries and grad_out.
 #pragma once
 
 #include "sm80/backward_block.h"

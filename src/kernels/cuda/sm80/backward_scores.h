@@ -18,8 +18,8 @@ __device__ __forceinline__ void write_quad_scores(const Block<width, n>& block, 
   for_levels<fixed>(2, block.levels, [&](int level) {
     const int key = (row + left_row()) >> (level - 2), query = (8 * right_block() + right_row()) >> (level - 2);
     float sums[2][4];
-    small_scores<T, width, 2>(sums, Lane<width>(block.k, level_base(n, level) + key, left_chunk()),
-                              {Lane<width>(block.q(stage), level_base(queries, level) + query, right_chunk())});
+    small_scores<T, width, 2>(sums, Lane<width>(block.k, level_base(n, level) + key, left_vector()),
+                              {Lane<width>(block.q(stage), level_base(queries, level) + query, right_vector())});
     const float weight = block.weights[level] * block.unit;
 #pragma unroll
     for (int i = 0; i < 8; ++i) total[i / 4][i % 4] += weight * sums[i / 4][i % 4];
@@ -46,11 +46,11 @@ struct PairScores {
   std::uint32_t b[4];
 
   __device__ __forceinline__ PairScores(const Block<width, n>& block, int stage)
-      : left(block.k, level_base(n, 1) + 16 * S::key_warp() + left_row(), left_chunk()),
+      : left(block.k, level_base(n, 1) + 16 * S::key_warp() + left_row(), left_vector()),
         right(block.q(stage),
               level_base(backward_tile::queries, 1) + S::query_warp() * (S::warp_queries / 2) +
                   (blocks > 1 ? 8 * right_block() : 0) + permuted(right_row()),
-              blocks > 1 ? right_chunk() : threadIdx.x % 32 / 8) {}
+              blocks > 1 ? right_vector() : threadIdx.x % 32 / 8) {}
   // Step k of the products. One load of the right operand serves two blocks, or two steps of one.
   __device__ __forceinline__ void operator()(int k) {
     std::uint32_t a[4];
@@ -72,7 +72,7 @@ __device__ __forceinline__ void tile_products(float (&products)[2][Share<width, 
   using S = Share<width, n>;
   fine_scores<T, fresh, width>(
       products, left,
-      Lane<width>(right, S::query_warp() * S::warp_queries + 8 * right_block() + right_row(), right_chunk()), also);
+      Lane<width>(right, S::query_warp() * S::warp_queries + 8 * right_block() + right_row(), right_vector()), also);
 }
 
 // Where a thread stores its pairs of neighbouring queries of [key][query].

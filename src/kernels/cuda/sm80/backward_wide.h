@@ -11,7 +11,7 @@
 namespace hkt::kernels::cuda::sm80 {
 
 template <class T, int width, int n, int max_level_count, int fixed>
-__global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_tile::side_by_side<width, n>)
+__global__ void __launch_bounds__(backward_tile::threads<width, n>, backward_tile::resident<width, n>)
     backward_wide_kernel(const __grid_constant__ AttentionBackward problem, const __grid_constant__ RowData rows,
                          const __grid_constant__ Sums all_sums, int* semaphores, const HeadGroups groups) {
   using namespace backward_tile;

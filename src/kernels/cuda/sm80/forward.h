@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward pass on Ampere's tensor cores: 128 queries a block, four warps, steps of 64 keys. Of heads wider than 128 two
-// warps share 32 queries: each takes half of the keys of a step, they exchange what they find, and each sums half of the
-// output's columns.
+// The forward pass on Ampere's tensor cores: a CTA takes 128 queries, a warp 32 of them, in steps of 64 keys. Of heads wider
+// than 128 a CTA takes 64 queries where 128 do not fit in shared memory, and two warps share 32 of them: each takes half of the
+// keys of a step, they exchange what they find, and each sums half of the output's columns.
 #pragma once
 
 #include "sm80/plan.h"
@@ -9,7 +9,7 @@
 
 namespace hkt::kernels::cuda::sm80 {
 
-// How the warps of a block share its work.
+// How the warps of a CTA share its work.
 template <int width, int tile_queries>
 struct ForwardShare {
   static constexpr int queries = tile_queries, parts = forward_tile::parts<width>;
@@ -51,9 +51,9 @@ __device__ __forceinline__ void coarse_scores(typename S::Coarse& coarse, Swizzl
   if (levels > 1) {
     const auto key_lane = [&](int block) {
       const int row = S::keys / 2 * S::part() + 8 * (block + right_block()) + permuted(right_row());
-      return Lane<width>(k, level_base(keys, 1) + row, right_chunk());
+      return Lane<width>(k, level_base(keys, 1) + row, right_vector());
     };
-    const Lane<width> left(q, level_base(S::queries, 1) + pair, left_chunk());
+    const Lane<width> left(q, level_base(S::queries, 1) + pair, left_vector());
     if constexpr (blocks > 2)
       small_scores<T, width, blocks>(coarse, left, {key_lane(0), key_lane(2)});
     else
@@ -64,14 +64,14 @@ __device__ __forceinline__ void coarse_scores(typename S::Coarse& coarse, Swizzl
   }
   if (levels > 2) {
     const int place = right_row(), block = quad_blocks > 1 ? right_block() : S::part();
-    const int chunk = quad_blocks > 1 ? right_chunk() : threadIdx.x % 32 / 8;
+    const int vector = quad_blocks > 1 ? right_vector() : threadIdx.x % 32 / 8;
     const int quad = 8 * block + 4 * (place % 2) + 2 * (place / 2 % 2) + place / 4;
     float total[quad_blocks][4] = {};
     for_levels<fixed>(2, levels, [&](int level) {
       float sums[quad_blocks][4];
       small_scores<T, width, quad_blocks>(
-          sums, Lane<width>(q, level_base(S::queries, level) + (pair >> (level - 1)), left_chunk()),
-          {Lane<width>(k, level_base(keys, level) + (quad >> (level - 2)), chunk)});
+          sums, Lane<width>(q, level_base(S::queries, level) + (pair >> (level - 1)), left_vector()),
+          {Lane<width>(k, level_base(keys, level) + (quad >> (level - 2)), vector)});
       const float weight = weights[level] * unit;
 #pragma unroll
       for (int i = 0; i < 4 * quad_blocks; ++i) total[i / 4][i % 4] += weight * sums[i / 4][i % 4];
@@ -218,7 +218,7 @@ __device__ __forceinline__ float sum_row(const typename S::Out& out, const Softm
 template <class T, class S, int width, class Problem, class Total>
 __device__ __forceinline__ void write_result(const Problem& problem, const Place& place, const typename S::Out& out,
                                              const Softmax& softmax, const Total& total_of, Swizzled<width> scratch) {
-  const int lane = threadIdx.x % 32, first_chunk = S::part() * S::value_blocks;
+  const int lane = threadIdx.x % 32, first_vector = S::part() * S::value_blocks;
   const Window window = window_of(problem, place.batch);  // anew, which spares registers
   float* lse = static_cast<float*>(problem.lse) + (place.batch * problem.heads + place.head) * problem.queries;
 #pragma unroll
@@ -234,19 +234,26 @@ __device__ __forceinline__ void write_result(const Problem& problem, const Place
 #pragma unroll
       for (int n = 0; n < S::value_blocks; ++n) {
         const float (&block)[4] = out[parity][n];
-        st_shared_b32(scratch.at(row, first_chunk + n) + 4 * (lane % 4),
+        st_shared_b32(scratch.at(row, first_vector + n) + 4 * (lane % 4),
                       valid ? pack<T>(block[2 * half] * factor, block[2 * half + 1] * factor) : 0);
       }
     }
   __syncwarp();
   T* result = rows_of<T>(problem.out, place);
   for (int i = lane; i < 32 * S::value_blocks; i += 32) {
-    const int row = 32 * S::group() + i / S::value_blocks, chunk = first_chunk + i % S::value_blocks;
+    const int row = 32 * S::group() + i / S::value_blocks, vector = first_vector + i % S::value_blocks;
     const int position = place.first + row;
-    if (position < window.first || position >= window.end || 8 * chunk >= problem.value_width) continue;
-    *reinterpret_cast<uint4*>(result + (position - window.first) * problem.out.row_stride + 8 * chunk) =
-        ld_shared_b32x4(scratch.at(row, chunk));
+    if (position < window.first || position >= window.end || 8 * vector >= problem.value_width) continue;
+    *reinterpret_cast<uint4*>(result + (position - window.first) * problem.out.row_stride + 8 * vector) =
+        ld_shared_b32x4(scratch.at(row, vector));
   }
+}
+
+// Named barriers; 0 is that of __syncthreads. Each group of warps that share queries has one, from this number on.
+enum class ForwardBarrier : int { exchange = 1 };
+template <int threads>
+__device__ __forceinline__ void named_barrier_sync(ForwardBarrier first, int group) {
+  asm volatile("bar.sync %0, %1;" ::"r"(static_cast<int>(first) + group), "n"(threads) : "memory");
 }
 
 // What the warps that share 32 queries exchange: the probabilities of a step, [query][key], the even queries of each 32 first;
@@ -259,7 +266,9 @@ struct Exchange {
 
   __device__ __forceinline__ Exchange(std::uint32_t memory)
       : probabilities{memory}, numbers(memory + S::queries * Swizzled<forward_tile::keys>::pitch) {}
-  __device__ static __forceinline__ void sync() { sync_warps<32 * S::parts>(1 + S::group()); }
+  __device__ static __forceinline__ void sync() {
+    named_barrier_sync<32 * S::parts>(ForwardBarrier::exchange, S::group());
+  }
 
   // A number for each row, the same in all lanes that have the row.
   __device__ __forceinline__ void write_numbers(const float (&of_rows)[2][2]) const {
@@ -321,8 +330,8 @@ __global__ void __launch_bounds__(forward_tile::threads<width, queries>, width >
 
   const int first_key = S::keys * S::part();  // of the warp in a step
   const ReadRows<width> q_rows(q, 32 * S::group());
-  const Lane<width> k_lane(k, first_key + 8 * right_block() + right_row(), right_chunk());
-  const Lane<width> v_lane(v, 8 * right_chunk() + right_row(), S::part() * S::value_blocks + right_block());
+  const Lane<width> k_lane(k, first_key + 8 * right_block() + right_row(), right_vector());
+  const Lane<width> v_lane(v, 8 * right_vector() + right_row(), S::part() * S::value_blocks + right_block());
   typename S::Out out = {};
   Softmax softmax = {};
 
@@ -380,7 +389,7 @@ __global__ void __launch_bounds__(forward_tile::threads<width, queries>, width >
     if constexpr (S::parts > 1) {
       exchange.write_probabilities(scores);
       exchange.sync();
-      const Lane<keys> p_lane(exchange.probabilities, 32 * S::group() + left_row(), left_chunk());
+      const Lane<keys> p_lane(exchange.probabilities, 32 * S::group() + left_row(), left_vector());
       add_values<T, S>(
           out, [&](int step, int parity, std::uint32_t (&p)[4]) { ldmatrix_x4(p, p_lane.at(16 * parity, 2 * step)); },
           v_lane);

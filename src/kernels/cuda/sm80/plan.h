@@ -8,7 +8,7 @@
 
 namespace hkt::kernels::cuda::sm80 {
 
-// What a block keeps about where its arrays lie.
+// What a CTA keeps about where its arrays lie.
 inline constexpr int source_bytes = 16 * (max_levels + 1);
 
 namespace forward_tile {
@@ -34,14 +34,14 @@ constexpr int queries_for(int levels, int shared_bytes) {
 
 namespace backward_tile {
 inline constexpr int queries = 64;
-// A tile has 128 keys and eight warps, or 64 keys and four warps if several such CTAs fit on an
-// SM, each filling the others' waits. Wide heads need eight warps for 64 keys, too.
+// A tile has 128 keys and eight warps, or 64 keys and four warps if several such CTAs fit on an SM, each filling the others'
+// waits. Wide heads need eight warps for 64 keys, too.
 template <int width, int n>
 inline constexpr int threads = n == 64 && width <= 64 ? 128 : 256;
 template <int width, int n>
-inline constexpr int side_by_side = n == 128 || width >= 128 ? 1
-                                    : width == 64            ? 2
-                                                             : 3;  // registers leave room for
+inline constexpr int resident = n == 128 || width >= 128 ? 1
+                                : width == 64            ? 2
+                                                         : 3;  // CTAs that registers leave room for
 // Wide heads with many keys or levels leave no registers for the gradients of the coarse levels' keys: they are summed in the
 // workspace; of 128 keys for up to three levels.
 template <int width, int n, int max_level_count>
@@ -83,9 +83,9 @@ __host__ __device__ constexpr Layout layout_of(int levels) {
 template <int width>
 constexpr int keys_for(int levels, int shared_bytes) {
   static_assert(2 * 64 >> (max_levels - 1) > 0);
-  constexpr int reserved = 1024, blocks = side_by_side<width, 64>;  // each block takes so much more
+  constexpr int reserved = 1024, ctas = resident<width, 64>;  // each CTA takes so much more
   const int few = layout_of<width, 64>(levels).end, many = layout_of<width, 128>(levels).end;
-  if (blocks > 1 && blocks * (few + reserved) <= shared_bytes + reserved) return 64;
+  if (ctas > 1 && ctas * (few + reserved) <= shared_bytes + reserved) return 64;
   if (width <= 128 && many <= shared_bytes && (width < 128 || levels <= 3)) return 128;
   return few <= shared_bytes ? 64 : 0;
 }

@@ -11,40 +11,11 @@
 #include "common/cp_async.h"
 #include "common/mma.h"
 #include "common/shared_memory.h"
+#include "common/swizzle.h"
 #include "kernels/attention.h"
 #include "sm80/plan.h"
 
 namespace hkt::kernels::cuda::sm80 {
-
-// Rows of `width` numbers; chunks of 16 bytes are swapped within a row so that eight rows, whether neighbours or every
-// second one, meet different banks. The key of a row is that of every row 16 further.
-template <int width>
-struct Swizzled {
-  static constexpr int chunks = width / 8, pitch = width * 2;
-  std::uint32_t base;  // a multiple of the pitch
-
-  // Of numbers without common bits: key(a + b) = key(a) ^ key(b).
-  __device__ static constexpr int key(int row) {
-    return width == 16 ? (row >> 2) & 1 : width == 32 ? (row >> 1) & 3 : ((row >> 1) ^ (row << 2)) & 7;
-  }
-  __device__ __forceinline__ std::uint32_t at(int row, int chunk) const {
-    return base + (row * pitch + ((chunk ^ key(row)) << 4));
-  }
-  // Another array, which begins where this one's row lies; its rows are swapped by their own numbers.
-  __device__ __forceinline__ Swizzled from_row(int row) const { return {base + row * pitch}; }
-};
-
-// What a lane reads of an array: its first chunk, from which others lie at distances that are known when compiling.
-// Rows: multiples of 16. Chunks: a number whose bits the first chunk's number does not have.
-template <int width>
-struct Lane {
-  std::uint32_t first;
-
-  __device__ __forceinline__ Lane(Swizzled<width> array, int row, int chunk) : first(array.at(row, chunk)) {}
-  __device__ __forceinline__ std::uint32_t at(int rows, int chunks) const {
-    return (first ^ (chunks << 4)) + rows * Swizzled<width>::pitch;
-  }
-};
 
 // The queries of a sequence, by position, and how many positions it has: queries from there on are padding.
 struct Window {
@@ -70,7 +41,7 @@ __device__ inline int query_row_count(const AttentionExtend& problem, const Wind
   return min(static_cast<int>(problem.query_rows[level]), level_rows(window.end, level) - (window.first >> level));
 }
 
-// Where a block works: the tile of queries or keys from position `first` on, of a head of a sequence.
+// Where a CTA works: the tile of queries or keys from position `first` on, of a head of a sequence.
 struct Place {
   int first;
   std::int64_t head, key_head, batch;
@@ -129,15 +100,15 @@ inline constexpr int max_copies = 128 * (padded_width / 8) / threads;
 template <class T, int padded_width, int threads, bool may_be_before = false>
 __device__ __forceinline__ void copy_rows(Swizzled<padded_width> to, int to_row, const Source<T>& source, int first,
                                           int count, int width) {
-  constexpr int chunks = padded_width / 8, at_once = threads / chunks;
+  constexpr int vectors = padded_width / 8, at_once = threads / vectors;
   constexpr int most = max_copies<padded_width, threads>, unrolled = may_be_before ? 1 : most;
   using Rows = Swizzled<padded_width>;
-  const int begin = threadIdx.x / chunks, chunk = threadIdx.x % chunks;
-  const int inside = (source.count - first) & -(8 * chunk < width);  // of a conditional, the compiler makes a branch
-  const int pitch = 2 * source.stride;                               // products of 32 bits suffice
-  const char* from = reinterpret_cast<const char*>(source.rows + 8 * chunk) + std::int64_t(first + begin) * pitch;
+  const int begin = threadIdx.x / vectors, vector = threadIdx.x % vectors;
+  const int inside = (source.count - first) & -(8 * vector < width);  // of a conditional, the compiler makes a branch
+  const int pitch = 2 * source.stride;                                // products of 32 bits suffice
+  const char* from = reinterpret_cast<const char*>(source.rows + 8 * vector) + std::int64_t(first + begin) * pitch;
   const std::int64_t step = std::int64_t(pitch) * at_once;
-  std::uint32_t target = to.at(to_row + begin, chunk);
+  std::uint32_t target = to.at(to_row + begin, vector);
 #pragma unroll unrolled
   for (int i = 0; i < most; ++i) {
     const int row = begin + i * at_once;
@@ -161,17 +132,11 @@ __device__ __forceinline__ void copy_levels(Swizzled<padded_width> to, const Sou
   });
 }
 
-// Fragment addresses. Left operands: 16 rows; lane i asks for row i % 16 and one of two chunks. Right operands: two blocks
-// of 8 columns; lane i asks for row i % 8 of block i / 16 and one of two chunks.
-__device__ __forceinline__ int left_row() { return threadIdx.x % 16; }
-__device__ __forceinline__ int left_chunk() { return threadIdx.x % 32 / 16; }
-__device__ __forceinline__ int right_block() { return threadIdx.x % 32 / 16; }
-__device__ __forceinline__ int right_row() { return threadIdx.x % 8; }
-__device__ __forceinline__ int right_chunk() { return threadIdx.x / 8 % 2; }
+// The row of a block of eight coarse rows that is read at a place.
 __device__ __forceinline__ int permuted(int place) { return 4 * (place % 2) + place / 2; }
 
 // sums = left · rightᵀ; the lanes: of 16 rows of the left operand, and of the right operand's first two blocks, each two
-// further blocks having its own. Of a single block, a lane asks for one of four chunks (lane / 8), for two steps at once.
+// further blocks having its own. Of a single block, a lane asks for one of four vectors (lane / 8), for two steps at once.
 template <class T, int width, int blocks>
 __device__ __forceinline__ void small_scores(float (&sums)[blocks][4], Lane<width> left,
                                              const Lane<width> (&right)[(blocks + 1) / 2]) {
@@ -223,7 +188,7 @@ struct ReadRows {
   Lane<width> lanes[2];
 
   __device__ __forceinline__ ReadRows(Swizzled<width> array, int first)
-      : lanes{{array, first + 2 * left_row(), left_chunk()}, {array, first + 2 * left_row() + 1, left_chunk()}} {}
+      : lanes{{array, first + 2 * left_row(), left_vector()}, {array, first + 2 * left_row() + 1, left_vector()}} {}
   __device__ __forceinline__ void operator()(int k, int parity, std::uint32_t (&a)[4]) const {
     ldmatrix_x4(a, lanes[parity].at(0, 2 * k));
   }
@@ -246,12 +211,6 @@ struct KeptRows {
     for (int i = 0; i < 4; ++i) a[i] = fragments[k][parity][i];
   }
 };
-
-// A barrier for some warps of the block; `barrier`: 1 to 15, 0 is that of __syncthreads.
-template <int threads>
-__device__ __forceinline__ void sync_warps(int barrier) {
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(threads) : "memory");
-}
 
 // The coarse score of fine block n, for the fragment's row half (0: row r, 1: row r + 8).
 template <int blocks>

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "common/mma.h"
+#include "common/problem.h"
 #include "common/shared_memory.h"
 #include "kernels/attention.h"
 
@@ -17,9 +18,7 @@ static_assert(max_levels <= 8, "128 rows have 15 of levels 4 to 7, and none of t
 
 // A tile that has `count` rows of level 3 has half as many of level 4 after them, and so on. Where a level begins; that
 // of the level after the last is the number of rows.
-__host__ __device__ constexpr int first_deep_row(int count, int level) {
-  return 2 * count - (2 * count >> (level - 3));
-}
+__host__ __device__ constexpr int first_deep_row(int count, int level) { return level_base(count, level - 3); }
 // The level of a row, of a tile with 16 of level 3: the first of five digits that is 0 tells.
 __device__ __forceinline__ int deep_level(int row) { return 3 + __clz(~(row << 27)); }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forward on Hopper, wide (64 < D <= 128): tiles are 128 query rows by 128 keys. One consumer warpgroup has the even rows, one
 // the odd ones; a coarse warpgroup computes the scores of levels 1 and 2, which both need, one tile ahead; a producer
-// warpgroup loads.
+// warpgroup loads. Items, places and parameters are defined in forward.h, references in forward_tile.h, deep levels in deep.h,
+// slots in forward_deep.h.
 #pragma once
 
 #include "common/launch.h"
+#include "sm90/forward.h"
 #include "sm90/forward_deep.h"
 
 namespace hkt::kernels::cuda::sm90 {

@@ -3,10 +3,11 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "hkt/config.h"
+#include "hkt/model_config.h"
 
 namespace hkt::theory {
 
@@ -24,5 +25,9 @@ struct Claim {
 std::vector<Claim> claims_of(const nlohmann::ordered_json& examination, const ModelConfig& config);
 
 std::string name(Verdict verdict);
+
+// Of a level's "gaussianity", as examine() and probe() write it: the paper's κ over its value for Gaussian scores; none without
+// enough samples.
+std::optional<double> kurtosis_ratio(const nlohmann::ordered_json& gaussianity);
 
 }  // namespace hkt::theory

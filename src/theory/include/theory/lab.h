@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "hkt/config.h"
+#include "hkt/model_config.h"
 #include "hkt/modules.h"
 
 namespace hkt::theory {

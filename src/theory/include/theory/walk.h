@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "hkt/config.h"
+#include "hkt/model_config.h"
 #include "hkt/modules.h"
 #include "hkt/theory.h"
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plain family over cached keys: its workspace, and its kernels by element type.
-#include "decode/plain_extend.h"
 #include "families.h"
+#include "plain/extend.h"
 
 namespace hkt::kernels::cuda::plain {
-
-bool can_run(const AttentionExtend&, const Device&) { return true; }
 
 std::int64_t workspace_bytes(const AttentionExtend& problem, const Device&) {
   const Split split = decode::split_of(problem, tile_rows_of(problem));

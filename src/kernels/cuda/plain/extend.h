@@ -18,17 +18,14 @@ using decode::Partials;
 using decode::span_keys;
 using decode::Split;
 
-// What a kernel computes in: float32 for the small types.
-template <class S>
-using ExtendArithmetic = std::conditional_t<std::is_same_v<S, double>, double, float>;
-
 namespace extend_tile {
 inline constexpr int threads = span_keys, max_rows = 8, depth = 32;  // depth: columns of keys in shared memory
 inline constexpr int values = max_width / threads;                   // columns of the output that a thread has
 }  // namespace extend_tile
 
-__device__ __forceinline__ float natural_exp_of(float x) { return exp2_fast(x * log2_e); }
-__device__ __forceinline__ double natural_exp_of(double x) { return exp(x); }
+// Flushes subnormal numbers, which natural_exp of tile.h does not.
+__device__ __forceinline__ float flushing_exp(float x) { return exp2_fast(x * log2_e); }
+__device__ __forceinline__ double flushing_exp(double x) { return exp(x); }
 
 template <class T, int rows>
 struct ExtendMemory {
@@ -42,7 +39,7 @@ struct ExtendMemory {
 template <class S, int tile_rows>
 class ExtendChunk {
  public:
-  using T = ExtendArithmetic<S>;
+  using T = Arithmetic<S>;
   using Memory = ExtendMemory<T, tile_rows>;
 
   __device__ ExtendChunk(const AttentionExtend& problem, const Split& split, const Item& item, Memory& memory)
@@ -160,13 +157,13 @@ class ExtendChunk {
         largest = max(largest, __shfl_xor_sync(~0u, largest, distance));
       const T base = largest == -T(INFINITY) ? T(0) : largest;
       for (int m = lane; m < span_keys; m += 32) {
-        const T exponential = natural_exp_of(memory_.fine[r][m] - base);
+        const T exponential = flushing_exp(memory_.fine[r][m] - base);
         memory_.fine[r][m] = exponential;
         total += exponential;
       }
       for (int distance = 16; distance > 0; distance /= 2) total += __shfl_xor_sync(~0u, total, distance);
       if (lane == 0) {
-        const T shrink = natural_exp_of(memory_.largest[r] - base);
+        const T shrink = flushing_exp(memory_.largest[r] - base);
         memory_.shrink[r] = shrink;
         memory_.total[r] = memory_.total[r] * shrink + total;
         memory_.largest[r] = largest;
@@ -230,9 +227,9 @@ class ExtendChunk {
 template <class S, int rows>
 __global__ void __launch_bounds__(extend_tile::threads)
     extend_kernel(const __grid_constant__ AttentionExtend problem, const __grid_constant__ Split split,
-                  const Partials<ExtendArithmetic<S>> partials) {
+                  const Partials<Arithmetic<S>> partials) {
   extern __shared__ __align__(128) unsigned char bytes[];
-  auto& memory = *reinterpret_cast<ExtendMemory<ExtendArithmetic<S>, rows>*>(bytes);
+  auto& memory = *reinterpret_cast<ExtendMemory<Arithmetic<S>, rows>*>(bytes);
   decode::launch_dependents();
   Items items(problem, split);
   Item item;
@@ -252,7 +249,7 @@ inline int tile_rows_of(const AttentionExtend& problem) {
 
 template <class S, int rows>
 void start_extend(const AttentionExtend& problem, const Device& device, void* workspace) {
-  using T = ExtendArithmetic<S>;
+  using T = Arithmetic<S>;
   constexpr int ctas_per_sm = 8;
   const Split split = decode::split_of(problem, rows);
   const auto partials = Partials<T>::in(workspace, problem, split);
