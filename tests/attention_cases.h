@@ -37,6 +37,14 @@ inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
              << " n=" << c.query_count();
 }
 
+// One of `count` choices for part `part` of case `number`, scattered, so that no two parts go in step.
+inline int64_t choice(size_t number, size_t part, size_t count) {
+  uint64_t mixed = (number * 64 + part + 1) * 0x9e3779b97f4a7c15ULL;
+  mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9ULL;
+  mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebULL;
+  return static_cast<int64_t>((mixed ^ mixed >> 31) % count);
+}
+
 // Every length at which something changes: nothing, one, around vectors, tiles and blocks; each with both masks, with and
 // without lengths, and widths, levels and layouts varied with the number of the case.
 inline std::vector<AttentionCase> attention_cases() {
@@ -68,10 +76,11 @@ inline std::vector<AttentionCase> window_cases(const std::vector<int64_t>& width
       for (const int64_t queries : {int64_t{1}, int64_t{2}, int64_t{37}, int64_t{130}, length - start}) {
         if (start + queries > length) continue;
         const int64_t width = widths[number % widths.size()];
-        const int64_t levels = number % 3 == 0 ? 3 : 1 + static_cast<int64_t>(number / 3 % 8);
-        cases.push_back({2, 1 + static_cast<int64_t>(number % 2), length, width, width, levels, number % 5 < 3,
-                         number % 7 < 2, number % 2 ? Layout::heads_first : Layout::heads_inside,
-                         1 + static_cast<int64_t>(number % 4), start, queries});
+        const int64_t value_width = choice(number, 0, 3) > 0 ? width : widths[choice(number, 1, widths.size())];
+        const int64_t levels = choice(number, 2, 3) == 0 ? 3 : 1 + choice(number, 3, 8);
+        cases.push_back({2, 1 + choice(number, 4, 2), length, width, value_width, levels, choice(number, 5, 5) < 3,
+                         choice(number, 6, 7) < 2, choice(number, 7, 2) ? Layout::heads_first : Layout::heads_inside,
+                         1 + choice(number, 8, 4), start, queries});
         ++number;
       }
     }

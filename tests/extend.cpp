@@ -98,6 +98,40 @@ TEST(Extend, TokensMayBeTakenBack) {
   }
 }
 
+// Every type, width and level that decode takes: its kept scores give the result of attention_extend.
+TEST(Extend, KeptScoresAreThoseOfTheKeys) {
+  size_t number = 0;
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
+    for (const int64_t levels : {2, 3, 5, 8})
+      for (const int64_t group : {1, 3}) {
+        const auto [width, value_width] = widths[number++ % widths.size()];
+        static_cast<void>(value_width);
+        GrowingSequences growing(2, 2, group, 150, width, levels, type);
+        const auto& caches = growing.caches;
+        growing.append({100, 5}, 1);
+        for (int step = 0; step < 40; ++step) {
+          const auto [out, lse] =
+              hkt::decode(caches.q, caches.k, caches.v, caches.weights, caches.ends, growing.coarse, {}, step == 0);
+          const auto exact = caches.to(at::kDouble);
+          const auto [expected, expected_lse] =
+              reference::attention_extend(exact.q, exact.k, exact.v, exact.weights, exact.ends);
+          const auto what = std::string(c10::toString(type)) + ", L " + std::to_string(levels) + ", group " +
+                            std::to_string(group) + ", step " + std::to_string(step);
+          expect_close(out, expected, type == at::kDouble ? 1e-12 : type == at::kFloat ? 1e-5 : 2e-2, what);
+          expect_close(lse, expected_lse, type == at::kDouble ? 1e-12 : 1e-4, what + ", lse");
+          growing.append({1, 1}, 1);
+        }
+      }
+}
+
+TEST(Extend, CachesWithoutRoomGiveNothing) {
+  for (const int64_t queries : {1, 16, 40}) {
+    const auto [out, lse] = extend(make_extend_inputs({{0, 0}, 2, 2, queries, 64, 64, 3}, at::kFloat, 4));
+    EXPECT_EQ(out.count_nonzero().item<int64_t>(), 0);
+    EXPECT_TRUE(lse.isneginf().all().item<bool>());
+  }
+}
+
 // A sequence has the same bits alone, in a larger cache, and for any number of threads.
 TEST(Extend, BitsOfASequenceAreItsOwn) {
   const int threads = at::get_num_threads();

@@ -37,9 +37,9 @@ inline std::vector<ExtendCase> extend_cases(const std::vector<std::pair<int64_t,
   for (const auto& ends : batches)
     for (const int64_t queries : {1, 2, 3, 8, 17, 64}) {
       const auto [width, value_width] = widths[number % widths.size()];
-      const int64_t levels = number % 2 == 0 ? 3 : 1 + static_cast<int64_t>(number / 2 % 8);
-      cases.push_back({ends, 1 + static_cast<int64_t>(number % 3), int64_t{1} << (number / 2 % 4), queries, width,
-                       value_width, levels, static_cast<int64_t>(number % 3 * 37), number % 2 == 1});
+      const int64_t levels = choice(number, 0, 2) == 0 ? 3 : 1 + choice(number, 1, 8);
+      cases.push_back({ends, 1 + choice(number, 2, 3), int64_t{1} << choice(number, 3, 4), queries, width, value_width,
+                       levels, choice(number, 4, 3) * 37, choice(number, 5, 2) == 1});
       ++number;
     }
   return cases;

@@ -107,10 +107,11 @@ void check_key_rows(const at::Tensor& k, size_t level, const at::Tensor& v) {
 
 // Positions start … start + n − 1, of which level l has the coarse positions from start >> l on.
 void check_query_rows(at::TensorList q, const c10::SymInt& start, const c10::SymInt& length) {
-  const c10::SymInt end = start + q[0].sym_size(2);
   TORCH_CHECK(start >= 0, "hkt::attention: start is ", start, ", must not be negative");
-  TORCH_CHECK(end <= length, "hkt::attention: q[0] has ", q[0].sym_size(2), " rows from position ", start,
-              " on, v has ", length, " positions; start + rows must be at most that");
+  // Not start + rows <= length: that sum could overflow.
+  TORCH_CHECK(start <= length - q[0].sym_size(2), "hkt::attention: q[0] has ", q[0].sym_size(2), " rows from position ",
+              start, " on, v has ", length, " positions; start + rows must be at most that");
+  const c10::SymInt end = start + q[0].sym_size(2);
   for (size_t level = 1; level < q.size(); ++level) {
     const c10::SymInt step = int64_t{1} << level;
     const c10::SymInt rows = level_rows(end, level) - start / step;
@@ -200,6 +201,9 @@ void check_extend_inputs(const ExtendInputs& inputs) {
                 name, " is ", rows.sym_sizes(), ", must be [batch, heads, rows] = [", v.sym_size(0), ", ",
                 q[0].sym_size(1), ", at least ", least, "]");
     TORCH_CHECK(rows.sym_stride(2) == 1, name, " has a last stride of ", rows.sym_stride(2), ", must have 1");
+    for (const int64_t dim : {0, 1})
+      TORCH_CHECK(rows.sym_size(dim) <= 1 || rows.sym_stride(dim) >= least, name, " has strides ", rows.sym_strides(),
+                  ", but is written: its rows must not overlap");
   }
 }
 
@@ -267,8 +271,13 @@ AttentionGradients per_head_gradients(const AttentionInputs& inputs, const Atten
 }
 
 void sum_over_groups(const AttentionGradients& per_head, const AttentionGradients& gradients) {
-  const auto sum = [](const at::Tensor& parts, at::Tensor total) {
-    if (!parts.is_same(total)) at::sum_out(total, parts.unflatten(1, {total.size(1), -1}), 2);
+  // Head by head: the order of at::sum depends on the number of threads.
+  const auto sum = [](const at::Tensor& parts, const at::Tensor& total) {
+    if (parts.is_same(total)) return;
+    const auto heads = parts.unflatten(1, {total.size(1), -1}).unbind(2);
+    auto in_order = heads[0].to(weight_type(parts.scalar_type()), /*non_blocking=*/false, /*copy=*/true);
+    for (size_t head = 1; head < heads.size(); ++head) in_order.add_(heads[head]);
+    total.copy_(in_order);
   };
   for (size_t level = 0; level < std::get<1>(gradients).size(); ++level)
     sum(std::get<1>(per_head)[level], std::get<1>(gradients)[level]);

@@ -216,9 +216,11 @@ def test_windows_compile_once_for_every_start():
         return attention(q, k, v, weights, causal=True, start=start)[0].relu()
 
     compiled = torch.compile(forward, fullgraph=True, backend="aot_eager", dynamic=True)
-    for start, queries in ((5, 9), (7, 12), (11, 4)):
+    for number, (start, queries) in enumerate(((5, 9), (7, 12), (11, 4))):
         arguments = window(start, queries)
-        eager, result = forward(*arguments, start), compiled(*arguments, start)
+        eager = forward(*arguments, start)
+        with torch.compiler.set_stance("fail_on_recompile" if number else "default"):
+            result = compiled(*arguments, start)
         torch.testing.assert_close(result, eager)
         for mine, theirs in zip(gradients(result, tensors(*arguments)), gradients(eager, tensors(*arguments))):
             torch.testing.assert_close(mine, theirs)
@@ -250,6 +252,12 @@ def test_extend_is_a_proper_operator(dtype, queries):
 @pytest.mark.parametrize("refresh", [False, True])
 def test_decode_is_a_proper_operator(levels, refresh):
     opcheck(decode, (*caches(levels=levels), coarse_rows(levels)), dict(refresh=refresh))
+
+
+def test_decode_counts_as_a_change_of_its_rows():
+    rows = coarse_rows()
+    decode(*caches(), rows, refresh=True)
+    assert [x._version for x in rows] == [1, 1]
 
 
 @pytest.mark.parametrize("queries, end", [(1, 24), (3, 24), (8, 17), (1, 1)])
@@ -319,6 +327,7 @@ def test_bad_extend_is_refused(message, change):
     ("coarse has 1 levels, must have 2", 1, coarse_rows()[:1]),
     (r"coarse\[0\] is \[2, 4, 11\], must be .* at least 12", 1, [x[:, :, :-1] for x in coarse_rows()]),
     (r"coarse\[0\] is Double, must be Float", 1, coarse_rows(dtype=torch.float64)),
+    (r"coarse\[0\] has strides .* must not overlap", 1, [x[:1, :1].expand(2, 4, -1) for x in coarse_rows()]),
 ])
 def test_bad_decode_is_refused(message, queries, coarse):
     with pytest.raises(RuntimeError, match="hkt::decode: " + message):
@@ -406,10 +415,11 @@ def test_bad_attention_is_refused(make, message):
 
 
 @pytest.mark.parametrize("start, message", [(-1, "start is -1"), (1, "start . rows must be at most"),
-                                            (2**62, "start . rows must be at most")])
+                                            (2**62, "start . rows must be at most"),
+                                            (2**63 - 1, "start . rows must be at most")])
 def test_bad_starts_are_refused(start, message):
     with pytest.raises(RuntimeError, match="hkt::attention: .*" + message):
-        attention(*plain.inputs(), start=start)
+        attention(*plain.inputs(levels=1), start=start)
 
 
 @pytest.mark.parametrize("lengths", [

@@ -162,7 +162,8 @@ struct Panels {
 template <class Math>
 HKT_INLINE constexpr Panels panels_of(int tile_columns) {
   constexpr int lane_count = lanes<typename Math::Sum>;
-  const int run = min(panel_width<Math>, tile_columns);
+  const int run =
+      max(1, min(panel_width<Math>, tile_columns));  // without columns there are no panels, but a size of one
   for (int part = max(1, lane_count / 4); part < lane_count; part *= 2)
     if (run <= part) return {run, part};
   return {run, static_cast<int>(round_up(run, lane_count))};

@@ -26,14 +26,16 @@ struct Split {
 };
 
 inline Split split_of(const AttentionExtend& problem, int tile_rows) {
-  constexpr int max_spans = 64,
-                rows_for_span = 8;  // partial results take a few percent of the bytes of keys and values
+  // A chunk has 16 keys for each row, so that partial results take a few percent of the bytes of keys and values, and their
+  // memory does not grow with the product of rows and keys.
+  constexpr int largest_shift = 30, rows_for_span = 8;
   Split split{};
   split.group = static_cast<int>(problem.heads / problem.key_heads);
   split.rows = static_cast<int>(problem.queries * split.group);
   split.row_tiles = ceil_divide(split.rows, tile_rows);
   int spans_shift = 0;
-  while (1 << spans_shift < max_spans && (rows_for_span << spans_shift) < split.rows) ++spans_shift;
+  while (span_shift + spans_shift < largest_shift && (std::int64_t{rows_for_span} << spans_shift) < split.rows)
+    ++spans_shift;
   split.chunk_shift = span_shift + spans_shift;
   split.chunk_keys = 1 << split.chunk_shift;
   split.chunks = ceil_divide<std::int64_t>(problem.length, split.chunk_keys);
