@@ -29,13 +29,55 @@ TEST(Config, MissingKeysTakeTheDefaults) {
 }
 
 TEST(Config, EveryKeyIsWritten) {
-  const auto json = nlohmann::json::parse(hkt::Config().to_json());
-  const std::vector<std::string> keys = {"levels",      "heads",       "width",   "blocks",    "feedforward", "filter",
-                                         "kernel_size", "projections", "weights", "positions", "mask",        "psd",
-                                         "pooling",     "dropout",     "classes", "vocab",     "max_length"};
-  EXPECT_EQ(json["format"], 1);
-  EXPECT_EQ(json["model"].size(), keys.size());
-  for (const auto& key : keys) EXPECT_TRUE(json["model"].contains(key)) << key;
+  const std::vector<std::string> keys = {"kind",
+                                         "levels",
+                                         "heads",
+                                         "key_heads",
+                                         "width",
+                                         "blocks",
+                                         "feedforward",
+                                         "filter",
+                                         "kernel_size",
+                                         "projections",
+                                         "weights",
+                                         "positions",
+                                         "mask",
+                                         "psd",
+                                         "short_convolution",
+                                         "convolution_taps",
+                                         "dropout",
+                                         "vocab",
+                                         "biases",
+                                         "filter_on",
+                                         "max_length",
+                                         "convolution_on"};
+  const auto expect_keys = [&](const hkt::Config& config, const std::vector<std::string>& own) {
+    const auto json = nlohmann::json::parse(config.to_json());
+    EXPECT_EQ(json["format"], 1);
+    EXPECT_EQ(json["model"].size(), keys.size() + own.size());
+    for (const auto* some : {&keys, &own})
+      for (const auto& key : *some) EXPECT_TRUE(json["model"].contains(key)) << key;
+  };
+  expect_keys({}, {"classes", "pooling"});
+  hkt::Config language;
+  language.model.kind = hkt::ModelKind::language;
+  language.model.mask = hkt::Mask::causal;
+  expect_keys(language, {"tied"});
+}
+
+TEST(Config, ALanguageModelHasItsOwnKeys) {
+  const auto with = [](const std::string& rest) {
+    return with_model(R"("kind": "language", "mask": "causal", )" + rest);
+  };
+  EXPECT_EQ(hkt::Config::from_json(with(R"("key_heads": 2, "tied": true)")).model.key_head_count(), 2);
+  expect_within("model has the unknown key \"classes\"", error_of(with(R"("classes": 2)")));
+  expect_within("model has the unknown key \"tied\"", error_of(with_model(R"("tied": true)")));
+  expect_within("model.mask is \"none\"; a language model needs \"causal\"",
+                error_of(with_model(R"("kind": "language")")));
+  expect_within("model.key_heads is 3; it must divide model.heads, 4", error_of(with(R"("key_heads": 3)")));
+  expect_within("model.filter_on is \"projected\"", error_of(with(R"("filter_on": "projected")")));
+  expect_within("model.key_heads is 2; where keys are computed from queries",
+                error_of(with(R"("key_heads": 2, "psd": "tied")")));
 }
 
 TEST(Config, ThereAndBackIsTheSame) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The classifier in plain PyTorch, written from the definition: parameters by name in, logits out.
+# The models in plain PyTorch, written from the definition: parameters by name in, logits out.
 import plain
 import torch
 import torch.nn.functional as F
@@ -33,11 +33,14 @@ class Attention:
         return self.parameters[name + middle + suffix]
 
     def heads(self, x):
-        return x.unflatten(2, (self.config["heads"], -1)).transpose(1, 2)
+        return x.unflatten(2, (-1, self.config["width"] // self.config["heads"])).transpose(1, 2)
 
     def query_key(self, x, level):
-        weight = self.level_parameter("query_key", level, ".weight")
-        q, *k = [self.heads(x @ w.T) for w in weight.split(self.config["width"])]
+        """Of a level's input, or with filters on queries and keys of their rows."""
+        width = self.config["width"]
+        if self.config.get("filter_on") != "projected":
+            x = x @ self.level_parameter("query_key", level, ".weight").T
+        q, *k = [self.heads(y) for y in (x[..., :width], x[..., width:]) if y.size(-1)]
         if self.config["positions"] == "rotary":
             q, *k = [rotated(y, 2**level) for y in (q, *k)]
         if self.config["psd"] == "tied":
@@ -63,15 +66,31 @@ class Attention:
 
     def projected(self, x):
         """The queries and keys of all levels, and what they are projected from."""
+        if self.config.get("filter_on") == "projected":
+            x = x @ self.parameters["query_key.weight"].T
         levels = [x]
         for level in range(1, self.config["levels"]):
             levels.append(plain.downsample(levels[-1], self.filter(level, x.size(2), x.dtype)))
         q, k = zip(*[self.query_key(y, level) for level, y in enumerate(levels)])
         return q, k, levels
 
+    def convolved(self, x):
+        """The short convolution, tap by tap."""
+        if self.config.get("short_convolution", "none") == "none":
+            return x
+        weight, dense = self.parameters["convolution.weight"], self.config["short_convolution"] == "dense"
+        y = torch.zeros_like(x) if dense else x
+        for tap, w in enumerate(weight):
+            earlier = F.pad(x, (0, 0, tap, 0))[:, : x.size(1)]
+            y = y + (earlier @ w if dense else earlier * w)
+        return y
+
     def __call__(self, x, lengths):
-        q, k, _ = self.projected(x)
-        v = self.heads(x @ self.parameters["value.weight"].T)
+        y = self.convolved(x)
+        q, k, _ = self.projected(y)
+        v = self.heads((y if self.config.get("convolution_on") == "qkv" else x) @ self.parameters["value.weight"].T)
+        group = q[0].size(1) // v.size(1)
+        k, v = [x.repeat_interleave(group, 1) for x in k], v.repeat_interleave(group, 1)
         causal = self.config["mask"] == "causal"
         out, _ = plain.attention(q, k, v, self.weights(x.dtype), causal, lengths)
         return out.transpose(1, 2).flatten(2) @ self.parameters["output.weight"].T
@@ -86,11 +105,11 @@ def norm(x, p, name):
 
 
 def linear(x, p, name):
-    return F.linear(x, p[f"{name}.weight"], p[f"{name}.bias"])
+    return F.linear(x, p[f"{name}.weight"], p.get(f"{name}.bias"))
 
 
-def classify(config, parameters, tokens, lengths=None, watch=None):
-    """Logits; watch(block, attention, its input) is called for each block."""
+def hidden(config, parameters, tokens, lengths=None, watch=None):
+    """The output of the last block after the norm; watch(block, attention, its input) is called for each block."""
     length = tokens.size(1)
     x = parameters["embedding.weight"][tokens]
     if config["positions"] == "learned":
@@ -104,7 +123,19 @@ def classify(config, parameters, tokens, lengths=None, watch=None):
             watch(block, attention, seen)
         x = x + attention(seen, lengths)
         x = x + linear(F.gelu(linear(norm(x, p, "feedforward_norm"), p, "expand")), p, "contract")
-    x = norm(x, parameters, "norm")
+    return norm(x, parameters, "norm")
+
+
+def predict_next(config, parameters, tokens):
+    """A language model's logits of each next token."""
+    x = hidden(config, parameters, tokens)
+    return x @ parameters["embedding.weight"].T if config["tied"] else linear(x, parameters, "head")
+
+
+def classify(config, parameters, tokens, lengths=None, watch=None):
+    """A classifier's logits."""
+    length = tokens.size(1)
+    x = hidden(config, parameters, tokens, lengths, watch)
     pooled = []
     for row, n in zip(x, [length] * len(x) if lengths is None else lengths.tolist()):
         valid = row[:n] if config["pooling"] == "mean" else row[:n][-1:]
