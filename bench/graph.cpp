@@ -5,9 +5,7 @@
 #include <torch/cuda.h>
 
 #ifdef HKT_CUDA_GRAPHS
-#include <ATen/cuda/CUDAContext.h>
-#include <ATen/cuda/CUDAGraph.h>
-#include <c10/cuda/CUDAGuard.h>
+#include "nn/graphed_step_cuda.h"
 #endif
 
 namespace hkt::bench {
@@ -16,15 +14,7 @@ std::function<void()> replayable(const std::function<void()>& work, at::Device d
 #ifdef HKT_CUDA_GRAPHS
   if (device.is_cuda()) {
     work();
-    wait_for(device);
-    const auto graph = std::make_shared<at::cuda::CUDAGraph>();
-    {
-      const c10::cuda::CUDAStreamGuard on_stream(at::cuda::getStreamFromPool());
-      graph->capture_begin();
-      work();
-      graph->capture_end();
-    }
-    return [graph] { graph->replay(); };
+    return [graph = std::make_shared<GraphedStep>(work)] { graph->replay(); };
   }
 #endif
   static_cast<void>(device);

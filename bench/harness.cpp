@@ -56,7 +56,7 @@ double Timings::ratio(const std::string& name, const std::string& to) const {
 
 Table::Table(std::string title, std::vector<std::string> columns)
     : title_(std::move(title)), columns_(std::move(columns)) {
-  std::cout << "\n" << markdown() << std::flush;
+  std::cout << "\n### " << title_ << "\n\n" << markdown(columns_, {}) << std::flush;
 }
 
 void Table::add(const std::vector<std::string>& cells) {
@@ -67,14 +67,13 @@ void Table::add(const std::vector<std::string>& cells) {
 
 nlohmann::json Table::json() const { return {{"title", title_}, {"columns", columns_}, {"rows", rows_}}; }
 
-std::string Table::markdown() const {
+std::string markdown(const std::vector<std::string>& columns, const std::vector<std::vector<std::string>>& rows) {
   std::ostringstream text;
-  text << "### " << title_ << "\n\n";
-  for (const auto& column : columns_) text << "| " << column << " ";
+  for (const auto& column : columns) text << "| " << column << " ";
   text << "|\n";
-  for (size_t i = 0; i < columns_.size(); ++i) text << "|---";
+  for (size_t i = 0; i < columns.size(); ++i) text << "|---";
   text << "|\n";
-  for (const auto& row : rows_) {
+  for (const auto& row : rows) {
     for (const auto& cell : row) text << "| " << cell << " ";
     text << "|\n";
   }

@@ -42,13 +42,14 @@ class Table {
   Table(std::string title, std::vector<std::string> columns);
   void add(const std::vector<std::string>& cells);
   nlohmann::json json() const;
-  std::string markdown() const;
 
  private:
   std::string title_;
   std::vector<std::string> columns_;
   std::vector<std::vector<std::string>> rows_;
 };
+
+std::string markdown(const std::vector<std::string>& columns, const std::vector<std::vector<std::string>>& rows);
 
 std::string number(double value, int digits);
 
@@ -60,6 +61,7 @@ Table decode_steps(bool quick);
 Table prefill_chunks(bool quick);
 Table downsample_shapes(bool quick);
 Table training_steps(bool quick);
+Table generation_steps(bool quick);
 
 // On the first GPU.
 bool can_use_cuda();
@@ -73,5 +75,7 @@ Table cuda_decode_steps(bool quick);
 Table cuda_long_decode_steps(bool quick);
 Table cuda_prefill_chunks(bool quick);
 Table cuda_training_steps(bool quick);
+Table cuda_language_training_steps(bool quick);
+Table cuda_generation_steps(bool quick);
 
 }  // namespace hkt::bench

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // `make bench`: times the operators and training steps, prints tables, and writes them with commit and machine.
 //   hkt_bench [--quick] [--cuda] [--only N[,N...]] [--out NAME]     writes NAME.json and NAME.md (default: no files)
-//   --cuda measures on the first GPU instead of the CPU; --only: these tables alone, counted from 1.
+//   --cuda measures on the first GPU instead of the CPU; --only: these tables alone, counted from 1, beside what NAME has.
 #include <ATen/ATen.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -27,6 +28,62 @@ std::string command_line(int count, char** arguments) {
   for (int i = 1; i < count; ++i) line += std::string(" ") + arguments[i];
   return line;
 }
+
+// NAME.json and NAME.md, written anew after each table, so that a run that is stopped leaves what it has measured. A run of a
+// few tables keeps the others that the file has, each with the command and the commit that measured it.
+class ResultsFile {
+  using json = nlohmann::json;
+
+ public:
+  ResultsFile(std::string name, const std::string& command, bool keeps_others) : name_(std::move(name)) {
+    std::ifstream file(name_ + ".json");
+    const auto old = keeps_others && file ? json::parse(file) : json::object();
+    results_ = {{"command", command}, {"where", hkt::train::provenance()}, {"tables", json::array()}};
+    for (auto table : old.value("tables", json::array())) {
+      for (const char* key : {"command", "where"})
+        if (!table.contains(key)) table[key] = old[key];
+      results_["tables"].push_back(table);
+    }
+  }
+
+  void add(const json& table) {
+    auto& tables = results_["tables"];
+    const auto same =
+        std::find_if(tables.begin(), tables.end(), [&](const json& other) { return other["title"] == table["title"]; });
+    if (same == tables.end())
+      tables.push_back(table);
+    else
+      *same = table;
+  }
+
+  bool write() const {
+    std::ofstream markdown(name_ + ".md");
+    markdown << source(results_) << "\n";
+    for (const auto& table : results_["tables"]) {
+      markdown << "\n### " << table["title"].get<std::string>() << "\n\n";
+      if (table.contains("where")) markdown << source(table) << "\n\n";
+      markdown << hkt::bench::markdown(table["columns"], table["rows"]);
+    }
+    std::ofstream file(name_ + ".json");
+    file << results_.dump(1) << "\n";
+    return static_cast<bool>(markdown.flush()) && static_cast<bool>(file.flush());
+  }
+
+ private:
+  static std::string source(const json& measured) {
+    const auto& where = measured["where"];
+    const auto text = [&](const char* key) { return where[key].get<std::string>(); };
+    std::ostringstream line;
+    line << "Written by `" << measured["command"].get<std::string>() << "`: commit " << text("commit") << ", "
+         << text("processor") << ", " << where["threads"] << " threads, " << text("cpu_kernels") << ", "
+         << (where["gpus"].empty() ? "" : where["gpus"][0].get<std::string>() + ", ") << "torch " << text("torch")
+         << ", " << text("date") << ".";
+    return line.str();
+  }
+
+  std::string name_;
+  json results_;
+};
 
 }  // namespace
 
@@ -58,9 +115,7 @@ int main(int count, char** arguments) {
   torch::manual_seed(0);
   // After one large block is freed, glibc keeps freed memory instead of returning it, as in any process that trains.
   at::empty({31 << 20}, at::kByte);
-  const auto where = hkt::train::provenance();
-  std::cout << where.dump() << "\n";
-  std::vector<hkt::bench::Table> tables;
+  std::cout << hkt::train::provenance().dump() << "\n";
   using Measure = hkt::bench::Table (*)(bool);
   const std::vector<Measure> on_cpu = {&hkt::bench::attention_shapes,
                                        &hkt::bench::attention_growth_with_length,
@@ -69,33 +124,32 @@ int main(int count, char** arguments) {
                                        &hkt::bench::decode_steps,
                                        &hkt::bench::prefill_chunks,
                                        &hkt::bench::downsample_shapes,
-                                       &hkt::bench::training_steps};
-  const std::vector<Measure> on_cuda = {&hkt::bench::cuda_attention_shapes,  &hkt::bench::cuda_attention_levels,
-                                        &hkt::bench::cuda_attention_float32, &hkt::bench::cuda_attention_long,
-                                        &hkt::bench::cuda_attention_grouped, &hkt::bench::cuda_attention_wide_heads,
-                                        &hkt::bench::cuda_decode_steps,      &hkt::bench::cuda_long_decode_steps,
-                                        &hkt::bench::cuda_prefill_chunks,    &hkt::bench::cuda_training_steps};
+                                       &hkt::bench::training_steps,
+                                       &hkt::bench::generation_steps};
+  const std::vector<Measure> on_cuda = {&hkt::bench::cuda_attention_shapes,
+                                        &hkt::bench::cuda_attention_levels,
+                                        &hkt::bench::cuda_attention_float32,
+                                        &hkt::bench::cuda_attention_long,
+                                        &hkt::bench::cuda_attention_grouped,
+                                        &hkt::bench::cuda_attention_wide_heads,
+                                        &hkt::bench::cuda_decode_steps,
+                                        &hkt::bench::cuda_long_decode_steps,
+                                        &hkt::bench::cuda_prefill_chunks,
+                                        &hkt::bench::cuda_training_steps,
+                                        &hkt::bench::cuda_language_training_steps,
+                                        &hkt::bench::cuda_generation_steps};
   const auto& measures = cuda ? on_cuda : on_cpu;
-  for (size_t i = 0; i < measures.size(); ++i)
-    if (only.empty() || only.count(static_cast<int>(i) + 1) > 0) tables.push_back(measures[i](quick));
-  if (out.empty()) return 0;
-
-  nlohmann::json all = {
-      {"command", command_line(count, arguments)}, {"where", where}, {"tables", nlohmann::json::array()}};
-  std::ofstream markdown(out + ".md");
-  markdown << "Written by `" << command_line(count, arguments) << "`: commit " << where["commit"].get<std::string>()
-           << ", " << where["processor"].get<std::string>() << ", " << where["threads"] << " threads, "
-           << where["cpu_kernels"].get<std::string>() << ", "
-           << (cuda ? where["gpus"][0].get<std::string>() + ", " : "") << "torch " << where["torch"].get<std::string>()
-           << ", " << where["date"].get<std::string>() << ".\n";
-  for (const auto& table : tables) {
-    all["tables"].push_back(table.json());
-    markdown << "\n" << table.markdown();
-  }
-  std::ofstream(out + ".json") << all.dump(1) << "\n";
-  if (!markdown.flush()) {
-    std::cerr << "hkt_bench: cannot write " << out << ".md\n";
-    return 1;
+  const auto is_wanted = [&](size_t i) { return only.empty() || only.count(static_cast<int>(i) + 1) > 0; };
+  ResultsFile results(out, command_line(count, arguments), !only.empty());
+  for (size_t i = 0; i < measures.size(); ++i) {
+    if (!is_wanted(i)) continue;
+    const auto table = measures[i](quick);
+    if (out.empty()) continue;
+    results.add(table.json());
+    if (!results.write()) {
+      std::cerr << "hkt_bench: cannot write " << out << ".json and " << out << ".md\n";
+      return 1;
+    }
   }
   return 0;
 }

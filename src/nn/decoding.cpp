@@ -3,13 +3,18 @@
 #include "hkt/decoding.h"
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "decoding_plan.h"
 #include "hkt/ops.h"
 #include "nn/layer_norm.h"
 #include "positions.h"
+#ifdef HKT_WITH_CUDA
+#include "nn/graphed_step_cuda.h"
+#endif
 
 namespace hkt {
 namespace {
@@ -177,6 +182,17 @@ class LayerCall {
   at::Tensor finest_q_;
 };
 
+// A step on a GPU as a CUDA graph. What it launches does not depend on the positions, which it reads from the plan's indices.
+#ifdef HKT_WITH_CUDA
+struct StepGraph {
+  at::Tensor tokens, logits;
+  Plan plan;
+  std::unique_ptr<GraphedStep> graph;
+};
+#else
+struct StepGraph {};
+#endif
+
 }  // namespace
 
 struct DecodingState::Impl {
@@ -186,7 +202,9 @@ struct DecodingState::Impl {
   std::vector<LayerCache> layers;
   std::vector<std::int64_t> lengths, longest;  // longest: that the sequence has had
   positions::Table rotations;
-  bool stale = true;  // kept scores are not those of the last token
+  bool stale = true;         // kept scores are not those of the last token
+  bool has_stepped = false;  // a step has been launched that a graph may repeat
+  std::unique_ptr<StepGraph> graph;
 
   Impl(LanguageModel given, std::int64_t batch, std::int64_t capacity, std::int64_t take_back)
       : model(std::move(given)),
@@ -214,11 +232,14 @@ struct DecodingState::Impl {
                       sizes.model.vocab - 1, " (vocab - 1).");
   }
 
-  // Appends at most longest_call tokens; `counts` of each row are real, the last ones. Returns the output of the last block.
-  at::Tensor append(const at::Tensor& tokens, const std::vector<std::int64_t>& counts) {
+  std::vector<std::int64_t> ends_after(const std::vector<std::int64_t>& counts) const {
     auto ends = lengths;
     for (std::size_t b = 0; b < ends.size(); ++b) ends[b] += counts[b];
-    const auto plan = decoding::make_plan(sizes, ends, tokens.size(1), options.device());
+    return ends;
+  }
+
+  // The output of the last block for tokens [B, n], whose rows go into the caches as planned.
+  at::Tensor run(const at::Tensor& tokens, const Plan& plan) {
     at::Tensor factors;
     if (sizes.model.positions == Positions::rotary) {
       factors = positions::rotations(rotations, plan.row_positions, sizes.capacity, sizes.model.head_width(),
@@ -230,11 +251,54 @@ struct DecodingState::Impl {
       const auto normed = layer_norm(x, block.attention_norm, NormOutput::autocast);
       x = block.after_attention(x, LayerCall(*block.attention, layers[i], plan, factors, stale).run(normed));
     }
-    stale = tokens.size(1) > 1;
-    lengths = ends;
-    for (std::size_t b = 0; b < ends.size(); ++b) longest[b] = std::max(longest[b], ends[b]);
     return x;
   }
+
+  void have_appended(const std::vector<std::int64_t>& ends, std::int64_t n) {
+    stale = n > 1;
+    lengths = ends;
+    for (std::size_t b = 0; b < ends.size(); ++b) longest[b] = std::max(longest[b], ends[b]);
+  }
+
+  // Appends at most longest_call tokens; `counts` of each row are real, the last ones. Returns the output of the last block.
+  at::Tensor append(const at::Tensor& tokens, const std::vector<std::int64_t>& counts) {
+    const auto ends = ends_after(counts);
+    auto x = run(tokens, decoding::make_plan(sizes, ends, tokens.size(1), options.device()));
+    have_appended(ends, tokens.size(1));
+    return x;
+  }
+
+  // Appends a token to every sequence, [B, 1]. Returns the logits, [B, 1, vocab].
+  at::Tensor step(const at::Tensor& tokens) {
+    const std::vector<std::int64_t> counts(lengths.size(), 1);
+    check_tokens(tokens);
+    check_room(counts);
+    const auto ends = ends_after(counts);
+    const auto plan = decoding::make_plan(sizes, ends, 1, options.device());
+    // The first step after a prompt computes kept scores anew. The next one is launched, so that a graph captures no lazy
+    // initialisation.
+    const bool repeats = options.device().is_cuda() && !stale && !at::autocast::is_autocast_enabled(at::kCUDA);
+    auto logits = repeats && has_stepped ? replayed(tokens, plan) : model->logits(run(tokens, plan));
+    has_stepped = has_stepped || repeats;
+    have_appended(ends, 1);
+    return logits;
+  }
+
+#ifdef HKT_WITH_CUDA
+  at::Tensor replayed(const at::Tensor& tokens, const Plan& plan) {
+    if (!graph) {
+      graph = std::make_unique<StepGraph>(at::empty_like(tokens), at::Tensor(), plan);
+      const auto work = [this, &own = *graph] { own.logits = model->logits(run(own.tokens, own.plan)); };
+      graph->graph = std::make_unique<GraphedStep>(work);
+    }
+    graph->tokens.copy_(tokens);
+    graph->plan.indices.copy_(plan.indices);
+    graph->graph->replay();
+    return graph->logits.clone();
+  }
+#else
+  at::Tensor replayed(const at::Tensor& tokens, const Plan& plan) { return model->logits(run(tokens, plan)); }
+#endif
 
   void check_room(const std::vector<std::int64_t>& counts) const {
     for (std::size_t b = 0; b < counts.size(); ++b) {
@@ -292,7 +356,8 @@ at::Tensor DecodingState::prefill(const at::Tensor& tokens, const std::vector<st
 at::Tensor DecodingState::step(const at::Tensor& tokens) {
   TORCH_CHECK_VALUE(tokens.dim() == 1, "tokens has shape ", tokens.sizes(), "; a step needs [", impl_->lengths.size(),
                     "].");
-  return extend(tokens.unsqueeze(1)).squeeze(1);
+  const at::NoGradGuard no_grad;
+  return impl_->step(tokens.unsqueeze(1)).squeeze(1);
 }
 
 void DecodingState::truncate(const std::vector<std::int64_t>& lengths) {

@@ -30,6 +30,7 @@ class IndexList {
     const auto here = at::tensor(all_, at::kLong);
     there_ = device.is_cpu() ? here : here.pin_memory().to(device, /*non_blocking=*/true);
   }
+  const at::Tensor& whole() const { return there_; }
   at::Tensor operator[](Part part) const {
     return there_.narrow(0, static_cast<std::int64_t>(part.begin), static_cast<std::int64_t>(part.size));
   }
@@ -185,12 +186,11 @@ Plan make_plan(const Sizes& sizes, const Indices& ends, std::int64_t n, at::Devi
     plan.level.push_back({level < plan.levels ? maker.most_rows(level) : 0, list[part.ring], list[part.cache],
                           list[part.window], list[part.queries], maker.query_rows(level)});
   }
+  plan.indices = list.whole();
   plan.ends = list[ends_part];
   plan.token_positions = list[token_positions];
   plan.row_positions = list[row_positions];
   plan.convolution_window = list[convolution];
-  const bool together = std::all_of(ends.begin(), ends.end(), [&](auto end) { return end == ends.front(); });
-  if (together && !ends.empty()) plan.start = std::max<std::int64_t>(ends.front() - n, -1);
   return plan;
 }
 

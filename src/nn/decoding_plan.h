@@ -42,15 +42,15 @@ struct Plan {
   std::int64_t queries = 0;      // n
   std::int64_t levels = 0;       // levels with new rows
   std::vector<LevelPlan> level;  // of all levels; those without new rows only have queries
+  at::Tensor indices;            // all that follows and those of the levels, in one list, of which they are views
   at::Tensor ends;               // [B]
   at::Tensor token_positions;    // [B · n], those of padding are 0
   at::Tensor row_positions;  // of all new rows, the levels of a sequence one after the other: the angles they rotate by
   at::Tensor convolution_window;  // [B · n · taps], in the ring of level 0
-  std::int64_t start = -1;        // the position of the first token if it is the same in all sequences and ≥ 0
 };
 
 // n tokens are appended, so that the sequences have the lengths `ends`. On the CPU, levels that get no row are left out; on CUDA
-// the work is the same for every position, so that it can be a CUDA graph.
+// the work and the places in `indices` are the same for all positions, so that a step can be a CUDA graph.
 Plan make_plan(const Sizes& sizes, const std::vector<std::int64_t>& ends, std::int64_t n, at::Device device);
 
 }  // namespace hkt::decoding

@@ -10,7 +10,7 @@
 
 #include "train/autocast.h"
 #ifdef HKT_WITH_CUDA
-#include "graphed_step_cuda.h"
+#include "nn/graphed_step_cuda.h"
 #endif
 
 namespace hkt::train {

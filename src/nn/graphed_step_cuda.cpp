@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Capture with torch's CUDA graphs.
-#include "graphed_step_cuda.h"
+#include "nn/graphed_step_cuda.h"
 
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 
-namespace hkt::train {
+namespace hkt {
 namespace {
 
 // One stream for all captures: torch's allocator reuses freed memory only on the stream it belongs to.
@@ -32,4 +32,4 @@ GraphedStep::GraphedStep(const std::function<void()>& work, GraphedStep* share_m
   at::cuda::clearCublasWorkspaces();
 }
 
-}  // namespace hkt::train
+}  // namespace hkt

@@ -6,7 +6,7 @@
 
 #include <functional>
 
-namespace hkt::train {
+namespace hkt {
 
 class GraphedStep {
  public:
@@ -22,4 +22,4 @@ class GraphedStep {
   at::cuda::CUDAGraph graph_;
 };
 
-}  // namespace hkt::train
+}  // namespace hkt
