@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "data/batches.h"
+#include "data/windows.h"
 #include "train/learner.h"
 
 namespace hkt::experiments {
@@ -45,23 +46,56 @@ double median_ratio(const std::vector<double>& own, const std::vector<double>& f
   return median(ratios);
 }
 
+struct Batches {
+  std::function<data::Batch(std::size_t)> at;  // the batch of a step
+  int timed;
+};
+
+Batches batches_of(const TaskData& data, const Config& config) {
+  if (const auto* streams = std::get_if<data::Streams>(&data)) {
+    constexpr int alike = 10;
+    return {[=](std::size_t step) {
+              return data::make_windows(streams->train, config.model.max_length, config.train.batch, 0,
+                                        static_cast<std::int64_t>(step));
+            },
+            alike};
+  }
+  constexpr int of_different_lengths = 30;
+  const auto& split = std::get<data::Dataset>(data).train;
+  const auto shape = train::batch_shape(config);
+  return {[&split, shape, order = data::training_order(split, shape, 0, 0)](std::size_t step) {
+            return data::make_batch(split, order[step % order.size()], shape);
+          },
+          of_different_lengths};
+}
+
+// Batches differ in length, and the medians of two models may be of different batches: seconds follow from the ratio.
+std::vector<StepTime> summarised(const std::vector<Timings>& timings) {
+  const auto& base = timings.front();
+  const double step = median(base.step), attention = median(base.attention);
+  std::vector<StepTime> result;
+  for (const auto& own : timings) {
+    const double ratio = median_ratio(own.step, base.step);
+    const double attention_ratio = median_ratio(own.attention, base.attention);
+    result.push_back({ratio, step * ratio, attention_ratio, attention * attention_ratio});
+  }
+  return result;
+}
+
 }  // namespace
 
-std::vector<StepTime> step_times(const std::vector<Config>& configs, const data::Split& split, at::Device device,
-                                 int batches) {
-  const auto& first = configs.front();
-  const auto shape = train::batch_shape(first);
-  const auto order = data::training_order(split, shape, 0, 0);
+std::vector<StepTime> step_times(const std::vector<Config>& configs, const TaskData& data, at::Device device) {
+  const auto batches = batches_of(data, configs.front());
   std::vector<std::unique_ptr<train::Learner>> learners;
   for (const auto& config : configs) learners.push_back(std::make_unique<train::Learner>(config, device));
   std::vector<Timings> timings(configs.size());
   constexpr int warm_up = 2;
-  for (int i = -warm_up; i < batches; ++i) {
-    const auto& sequences = order[static_cast<std::size_t>(i + warm_up) % order.size()];
-    const auto batch = data::make_batch(split, sequences, shape);
+  for (int i = -warm_up; i < batches.timed; ++i) {
+    const auto number = static_cast<std::size_t>(i + warm_up);
+    const auto batch = batches.at(number);
     // The order is rotated with each batch, because the first model finds the device cold.
     for (std::size_t place = 0; place < configs.size(); ++place) {
-      const auto model = (place + static_cast<std::size_t>(i + warm_up)) % configs.size();
+      const auto model = (place + number) % configs.size();
       auto& learner = *learners[model];
       // On a GPU the second step of a shape is captured as a graph; only replays are timed, as they dominate training.
       for (int before = 0; before < (device.is_cuda() ? 2 : 0); ++before) learner.step(batch, 0);
@@ -72,16 +106,7 @@ std::vector<StepTime> step_times(const std::vector<Config>& configs, const data:
       timings[model].attention.push_back(attention);
     }
   }
-  // Batches differ in length, and the medians of two models may be of different batches: seconds follow from the ratio.
-  const auto& base = timings.front();
-  const double step = median(base.step), attention = median(base.attention);
-  std::vector<StepTime> result;
-  for (const auto& own : timings) {
-    const double ratio = median_ratio(own.step, base.step);
-    const double attention_ratio = median_ratio(own.attention, base.attention);
-    result.push_back({ratio, step * ratio, attention_ratio, attention * attention_ratio});
-  }
-  return result;
+  return summarised(timings);
 }
 
 }  // namespace hkt::experiments
