@@ -3,6 +3,7 @@
 #include "experiments/answers.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 
@@ -25,35 +26,36 @@ std::string bits_sentence(const ordered_json& run) {
   return fmt::format("{} has {:.3f} bits per byte on validation.", name, run["best_validation"].get<double>());
 }
 
-// How a model compares with a baseline, as the end of a sentence: "0.012 less than standard (one seed)".
+// How a model compares with a baseline: "0.012 less than standard [-0.020, -0.004]".
 std::string difference_text(const ordered_json& comparison) {
   const double difference = comparison["difference"];
   auto text = fmt::format("{:.3f} {} than {}", std::abs(difference), difference < 0 ? "less" : "more",
                           comparison["with"].get<std::string>());
   if (const auto& interval = comparison["interval"]; !interval.is_null())
     text += fmt::format(" [{:+.3f}, {:+.3f}]", interval[0].get<double>(), interval[1].get<double>());
-  const auto verdict = comparison["verdict"].get<std::string>();
-  return verdict == "lower" || verdict == "higher" ? text : text + " (" + verdict + ")";
+  return comparison["verdict"] == "not decided" ? text + " (not decided)" : text;
 }
 
 // The HKT model with the fewest bits per byte against each of its baselines.
 std::string answer_of_language_models(const ordered_json& results) {
   const ordered_json* best = nullptr;
   for (const auto& model : results["models"]) {
-    const bool hkt = model["level_weights"].size() > 0 && model["level_weights"].front().size() > 1;
+    const auto& weights = model["level_weights"];
+    const bool hkt = !weights.empty() && weights.front().size() > 1;
     if (hkt && (best == nullptr || model["mean"] < (*best)["mean"])) best = &model;
   }
   if (best == nullptr) return "";
   auto text = fmt::format("{}: {} ({}) has {:.3f} bits per byte on test", results["experiment"].get<std::string>(),
                           (*best)["name"].get<std::string>(), (*best)["what"].get<std::string>(),
                           (*best)["mean"].get<double>());
-  const char* separator = ": ";
+  if ((*best)["step_ratio"].is_number())
+    text += fmt::format(", at {:.2f} times the step's time", (*best)["step_ratio"].get<double>());
+  std::vector<std::string> differences;
   for (const auto& comparison : results["comparisons"]) {
-    if (comparison["model"] != (*best)["name"]) continue;
-    text += separator + difference_text(comparison);
-    separator = ", ";
+    if (comparison["model"] == (*best)["name"]) differences.push_back(difference_text(comparison));
   }
-  return text + ".";
+  if (!differences.empty()) text += fmt::format(": {}", fmt::join(differences, ", "));
+  return text + (results["seeds"].size() > 1 ? "." : ". One seed, so nothing is decided.");
 }
 
 // ---- classifiers

@@ -10,6 +10,7 @@ import numpy
 import pytest
 from program import refused, run
 from safetensors.numpy import load_file
+from test_report import chromium, opened
 
 root = Path(__file__).resolve().parents[2]
 
@@ -173,7 +174,7 @@ def test_one_seed_has_no_interval(tmp_path, books, data):
     assert "one seed" in process.stdout
     page = tmp_path / "page.html"
     process = run("report", tmp_path / "lm-quick", "--out", page)
-    assert process.returncode == 0 and "(one seed)" in process.stdout, process.stderr
+    assert process.returncode == 0 and "One seed, so nothing is decided." in process.stdout, process.stderr
 
 
 def test_a_published_run_is_trained_again(full, tmp_path, books, data):
@@ -234,6 +235,25 @@ def test_the_report_has_the_numbers(full, tmp_path):
     process = run("report", folder / best["runs"][1], "--out", page)
     assert process.returncode == 0, process.stderr
     assert f"{best['test_bits_per_byte'][1]:.3f} bits per byte on test" in process.stdout
+
+
+@pytest.mark.skipif(not chromium, reason="there is no browser here")
+def test_the_page_opens_and_shows_both_kinds(full, tmp_path):
+    folder, _ = full
+    page = tmp_path / "page.html"
+    assert run("report", folder, root / "results" / "listops-quick.json", "--out", page).returncode == 0
+    text = opened(page, 1280, tmp_path / "profile")
+    assert "could not be drawn" not in text and "NaN" not in text and "undefined" not in text
+    figures = text.count("<figure>")
+    assert figures >= 10 and text.count('role="img"') == figures
+    assert len(re.findall(r'class="main-svg"', text)) >= figures
+    results = results_in(folder)
+    for model in results["models"]:
+        assert f"{model['mean']:.3f} ± {model['deviation']:.3f}" in text
+    for title in ("Bits per byte against what was read", "Bits per byte against time", "by position in the context", "Validation accuracy by epoch"):
+        assert title in text
+    assert text.count('class="sample"') == 3 and results["runs"][0]["sample"]["prompt"].splitlines()[0] in text
+    assert text.count("paired by seed") == 3 and text.count("by Welch") == 3
 
 
 def test_results_that_lack_something_are_refused(full, tmp_path):
