@@ -307,6 +307,17 @@ TEST(Protocol, EveryExperimentIsWhole) {
   EXPECT_GT(baselines, 0);
 }
 
+TEST(Protocol, AllNeedsNoDataOfTheUsers) {
+  std::set<std::string> names;
+  for (const auto& experiment : experiments::experiments_of_all(experiments::Budget::full)) {
+    names.insert(experiment.name);
+    EXPECT_NO_THROW(experiments::protocol(experiment.name, experiments::Budget::full)) << experiment.name;
+  }
+  EXPECT_FALSE(names.contains("lm"));
+  EXPECT_TRUE(names.contains("enwik8"));
+  EXPECT_THROW(experiments::protocol("lm", experiments::Budget::quick), std::invalid_argument);
+}
+
 // What must be the same for a comparison of language models to be one: data, tokens and size; and the second row of a
 // baseline differs from the first in the number of steps alone.
 TEST(Protocol, LanguageModelsAreComparedAtEqualTokensAndEqualTime) {

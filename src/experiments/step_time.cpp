@@ -48,19 +48,19 @@ double median_ratio(const std::vector<double>& own, const std::vector<double>& f
 
 struct Batches {
   std::function<data::Batch(std::size_t)> at;  // the batch of a step
-  int timed;
+  std::size_t timed;
 };
 
 Batches batches_of(const TaskData& data, const Config& config) {
   if (const auto* streams = std::get_if<data::Streams>(&data)) {
-    constexpr int alike = 10;
+    constexpr std::size_t alike = 10;
     return {[=](std::size_t step) {
               return data::make_windows(streams->train, config.model.max_length, config.train.batch, 0,
                                         static_cast<std::int64_t>(step));
             },
             alike};
   }
-  constexpr int of_different_lengths = 30;
+  constexpr std::size_t of_different_lengths = 30;
   const auto& split = std::get<data::Dataset>(data).train;
   const auto shape = train::batch_shape(config);
   return {[&split, shape, order = data::training_order(split, shape, 0, 0)](std::size_t step) {
@@ -89,9 +89,8 @@ std::vector<StepTime> step_times(const std::vector<Config>& configs, const TaskD
   std::vector<std::unique_ptr<train::Learner>> learners;
   for (const auto& config : configs) learners.push_back(std::make_unique<train::Learner>(config, device));
   std::vector<Timings> timings(configs.size());
-  constexpr int warm_up = 2;
-  for (int i = -warm_up; i < batches.timed; ++i) {
-    const auto number = static_cast<std::size_t>(i + warm_up);
+  constexpr std::size_t warm_up = 2;
+  for (std::size_t number = 0; number < warm_up + batches.timed; ++number) {
     const auto batch = batches.at(number);
     // The order is rotated with each batch, because the first model finds the device cold.
     for (std::size_t place = 0; place < configs.size(); ++place) {
@@ -101,7 +100,7 @@ std::vector<StepTime> step_times(const std::vector<Config>& configs, const TaskD
       for (int before = 0; before < (device.is_cuda() ? 2 : 0); ++before) learner.step(batch, 0);
       const double step = seconds_of(device, [&] { learner.step(batch, 0); });
       const double attention = seconds_of(device, learner.attention_step(batch));
-      if (i < 0) continue;
+      if (number < warm_up) continue;
       timings[model].step.push_back(step);
       timings[model].attention.push_back(attention);
     }
