@@ -124,13 +124,13 @@ const interval = pair => '[' + pair.map(x => signed(x, 3)).join(', ') + ']';
 
 function languageTable(c) {
   const first = c.models[0], several = c.seeds.length > 1;
-  table(page, ['name', 'model', 'parameters', 'bytes read', 'bits per byte, test', 'vs. ' + first.name, 'training', 'step'], c.models.map(m => [
+  table(page, ['name', 'model', 'parameters', 'bytes read', 'bits per byte', 'vs. ' + first.name, 'training', 'step'], c.models.map(m => [
     m.name, m.what, m.parameters.toLocaleString('en'), amount(m.tokens), bits(m.mean) + (several ? ' ± ' + bits(m.deviation) : ''),
-    m === first ? '' : signed(m.mean - first.mean, 3), duration(m.training_seconds), stepCells(m).join(', ')]));
+    m === first ? '' : signed(m.mean - first.mean, 3), duration(m.training_seconds), last(stepCells(m))]));
   list(c.comparisons.map(t => t.model + ' against ' + t.with + ': ' + signed(t.difference, 3) + ' bits per byte' +
     (t.interval ? ' ' + interval(t.interval) + ' paired by seed' : '') + (t.welch_interval ? ', ' + interval(t.welch_interval) + ' by Welch' : '') +
     ', ' + t.verdict));
-  add(page, element('p', 'Fewer bits per byte are better. ' + (several
+  add(page, element('p', 'Bits per byte are those of the test text; fewer are better. The step is its time, over that of ' + first.name + '. ' + (several
     ? 'Brackets: 95 % intervals of the difference; where one contains zero, nothing is decided.'
     : 'With one seed there is no interval: nothing says whether another seed would give the same order.'), { class: 'soft' }));
   const run = data.runs.find(r => r.experiment === c.experiment && isLanguage(r));
@@ -224,7 +224,7 @@ function language() {
   [...new Set(own.map(run => run.experiment))].forEach(experiment => {
     const runs = own.filter(run => run.experiment === experiment && run.epochs.length);
     if (!runs.length) return;
-    const grid = add(page, element('div', undefined, { class: 'grid' })).lastElementChild;
+    const grid = add(page, element('div', undefined, { class: 'grid narrow' })).lastElementChild;
     const suffix = experiment ? ', ' + experiment : '';
     learningCurve(grid, runs, 'against what was read' + suffix, tokensSeen, 'million bytes');
     learningCurve(grid, runs, 'against time' + suffix, secondsSpent, 'seconds of training');
@@ -267,7 +267,7 @@ function samples(runs) {
   add(page, element('h3', 'Samples', { class: 'apart' }));
   add(page, element('p', 'Each model goes on from the same lines of the test text, here in grey' + (finite(first.temperature)
     ? '; temperature ' + first.temperature + ', seed ' + first.seed : '') + '. Bytes that are no text appear as �.', { class: 'soft' }));
-  const grid = add(page, element('div', undefined, { class: 'grid' })).lastElementChild;
+  const grid = add(page, element('div', undefined, { class: 'grid narrow' })).lastElementChild;
   written.forEach(run => {
     const text = add(element('pre', undefined, { class: 'sample' }), element('span', run.sample.prompt, { class: 'prompt' }), run.sample.text);
     add(grid, add(element('div'), element('h3', run.label), text));
