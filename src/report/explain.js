@@ -43,6 +43,10 @@ extra.textContent = `
 .strip span.selected { outline: 2px solid var(--accent); }
 .strip.image { display: grid; grid-template-columns: repeat(32, 1fr); width: min(100%, 20rem); line-height: 1; }
 .strip.image span { aspect-ratio: 1; padding: 0; border-radius: 0; font-size: 0; }
+.shares { width: auto; margin-bottom: .5rem; }
+.shares td, .shares thead th { text-align: right; min-width: 5rem; white-space: nowrap; }
+.shares tbody th { text-align: left; font-weight: normal; }
+.strips { margin-top: 1rem; }
 .choices { display: flex; gap: 1rem; flex-wrap: wrap; margin: 1rem 0; }
 select { font: inherit; color: inherit; background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .2rem .5rem; }`;
 document.head.append(extra);
@@ -52,7 +56,8 @@ function strip(title, parent) {
   const caption = element('figcaption');
   const line = element('div', undefined, { class: 'strip' + (data.image ? ' image' : ''), role: 'group', 'aria-label': title });
   const spans = tokens.map((text, i) => {
-    const made = element('span', data.image ? '' : text + (data.spaced ? ' ' : ''), { title: 'token ' + i + ': ' + text });
+    const shown = text === '\\x0a' ? '↵\n' : text + (data.spaced ? ' ' : '');
+    const made = element('span', data.image ? '' : shown, { title: 'token ' + i + ': ' + text });
     made.addEventListener('mouseenter', () => { if (!state.pinned) showToken(i); });
     made.addEventListener('click', () => { state.pinned = !state.pinned || state.token !== i; showToken(i); });
     return made;
@@ -174,7 +179,7 @@ page.append(choices, element('p', 'Hover over a token to see where it attends at
 unpackHead();
 let used;
 if (head.weights.length > 1) {
-  const card = element('figure'), table = element('table'), top = element('tr');
+  const card = element('figure'), table = element('table', undefined, { class: 'shares' }), top = element('tr');
   used = { body: element('tbody'), caption: element('figcaption') };
   top.append(element('th', ''), ...head.weights.map((_, l) => element('th', 'level ' + l, { scope: 'col' })));
   const header = element('thead');
