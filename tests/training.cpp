@@ -221,8 +221,41 @@ TEST(Comparison, SpreadAndTests) {
   EXPECT_LT(experiments::mcnemar(100, 300), 1e-20);
 }
 
+TEST(Comparison, Intervals) {
+  const std::vector<double> a = {1, 2, 3}, b = {2, 4, 6.5}, one = {1};
+  const auto expect = [](const std::optional<experiments::Interval>& interval, double low, double high) {
+    ASSERT_TRUE(interval);
+    EXPECT_NEAR(interval->low, low, 1e-8);
+    EXPECT_NEAR(interval->high, high, 1e-8);
+  };
+  // Quantiles by numerical integration of the density: t(0.975; 2) = 4.302652730, t(0.975; 2.757567917) = 3.346733546.
+  expect(experiments::paired_interval(a, b), -0.959138073, 5.292471406);
+  expect(experiments::welch_interval(a, b), -2.599083991, 6.932417325);
+  expect(experiments::prediction_interval(a), 2 - 4.302652730 * std::sqrt(4.0 / 3),
+         2 + 4.302652730 * std::sqrt(4.0 / 3));
+  // The paired t-test is at the edge where the interval of that confidence touches zero.
+  const double p = experiments::paired_t_test(a, b).value_or(-1);
+  const auto touching = experiments::paired_interval(a, b, 1 - p);
+  ASSERT_TRUE(touching);
+  EXPECT_NEAR(touching->low, 0, 1e-9);
+  EXPECT_TRUE(experiments::paired_interval(a, b)->contains(0));
+  // Of pairs that go up together the difference is known better than the means are.
+  const std::vector<double> c = {1.5, 2.6, 3.4};
+  EXPECT_EQ(experiments::verdict(3, experiments::paired_interval(a, c)), "higher");
+  EXPECT_EQ(experiments::verdict(3, experiments::paired_interval(c, a)), "lower");
+  EXPECT_EQ(experiments::verdict(3, experiments::welch_interval(a, c)), "not decided");
+  EXPECT_EQ(experiments::verdict(3, experiments::paired_interval(a, b)), "not decided");
+  EXPECT_EQ(experiments::verdict(1, experiments::paired_interval(one, one)), "one seed");
+  // Undefined.
+  EXPECT_FALSE(experiments::paired_interval(one, one));
+  EXPECT_FALSE(experiments::paired_interval(a, std::vector<double>{2, 3, 4}));
+  EXPECT_FALSE(experiments::welch_interval(a, one));
+  EXPECT_FALSE(experiments::welch_interval(std::vector<double>{1, 1}, std::vector<double>{2, 2}));
+  EXPECT_THROW(experiments::paired_interval(a, one), std::invalid_argument);
+}
+
 TEST(Protocol, TheMatchedModelHasAsManyParametersAsHkt) {
-  for (const auto& experiment : experiments::experiments(experiments::Budget::quick)) {
+  for (const auto& experiment : experiments::experiments_of_all(experiments::Budget::quick)) {
     const auto protocol = experiments::protocol(experiment.name, experiments::Budget::full);
     std::map<std::string, std::int64_t> counts;
     for (const auto& model : protocol.models) {
@@ -235,12 +268,31 @@ TEST(Protocol, TheMatchedModelHasAsManyParametersAsHkt) {
   }
 }
 
+// Changes without which an experiment has no data.
+std::vector<std::string> changes_for(const std::string& experiment) {
+  if (experiment == "lm") return {"data.train=books"};
+  return {};
+}
+
+// The baselines that a model is compared with, and the model whose learning rate it takes, are there; their number.
+int expect_neighbours(const experiments::Protocol& protocol, const std::set<std::string>& names) {
+  int count = 0;
+  for (const auto& model : protocol.models) {
+    EXPECT_TRUE(model.chosen_as.empty() || names.contains(model.chosen_as)) << protocol.experiment << " " << model.name;
+    for (const auto& baseline : model.baselines) {
+      EXPECT_TRUE(names.contains(baseline)) << protocol.experiment << " " << baseline;
+      ++count;
+    }
+  }
+  return count;
+}
+
 // Each is a config that a model can be made of, under a name of its own, beside baselines that are there.
 TEST(Protocol, EveryExperimentIsWhole) {
   int baselines = 0;
   for (const auto budget : {experiments::Budget::quick, experiments::Budget::full}) {
-    for (const auto& experiment : experiments::experiments(experiments::Budget::full)) {
-      const auto protocol = experiments::protocol(experiment.name, budget);
+    for (const auto& experiment : experiments::experiments()) {
+      const auto protocol = experiments::protocol(experiment.name, budget, changes_for(experiment.name));
       std::set<std::string> names;
       for (const auto& model : protocol.models) {
         EXPECT_TRUE(names.insert(model.name).second) << experiment.name << " has " << model.name << " twice";
@@ -248,16 +300,47 @@ TEST(Protocol, EveryExperimentIsWhole) {
         for (const auto& changes : model.candidates) EXPECT_NO_THROW(model.config.with(changes));
       }
       EXPECT_FALSE(protocol.seeds.empty());
-      if (budget == experiments::Budget::quick) continue;  // leaves baselines out
-      for (const auto& model : protocol.models) {
-        for (const auto& baseline : model.baselines) {
-          EXPECT_TRUE(names.contains(baseline)) << experiment.name << " " << baseline;
-          ++baselines;
-        }
-      }
+      // The quick budget leaves baselines out.
+      if (budget == experiments::Budget::full) baselines += expect_neighbours(protocol, names);
     }
   }
   EXPECT_GT(baselines, 0);
+}
+
+TEST(Protocol, AllNeedsNoDataOfTheUsers) {
+  std::set<std::string> names;
+  for (const auto& experiment : experiments::experiments_of_all(experiments::Budget::full)) {
+    names.insert(experiment.name);
+    EXPECT_NO_THROW(experiments::protocol(experiment.name, experiments::Budget::full)) << experiment.name;
+  }
+  EXPECT_FALSE(names.contains("lm"));
+  EXPECT_TRUE(names.contains("enwik8"));
+  EXPECT_THROW(experiments::protocol("lm", experiments::Budget::quick), std::invalid_argument);
+}
+
+// What must be the same for a comparison of language models to be one: data, tokens and size; and the second row of a
+// baseline differs from the first in the number of steps alone.
+TEST(Protocol, LanguageModelsAreComparedAtEqualTokensAndEqualTime) {
+  for (const std::string name : {"lm", "enwik8", "enwik8-long", "enwik8-16k", "enwik8-large"}) {
+    const auto protocol = experiments::protocol(name, experiments::Budget::full, changes_for(name));
+    std::map<std::string, Config> configs;
+    for (const auto& model : protocol.models) configs[model.name] = model.config.config();
+    const auto& standard = configs.at("standard");
+    const auto size = [](const Config& config) { return static_cast<double>(count_parameters(config.model)); };
+    for (const auto& [model, config] : configs) {
+      EXPECT_EQ(config.data, standard.data);
+      EXPECT_NEAR(size(config) / size(standard), 1, 0.01) << name << " " << model;
+      if (!model.ends_with("-longer")) {
+        EXPECT_EQ(config.train, standard.train) << name << " " << model;
+        continue;
+      }
+      auto shorter = configs.at(model.substr(0, model.find("-longer")));
+      EXPECT_GT(config.train.epochs, shorter.train.epochs);
+      shorter.train.epochs = config.train.epochs;
+      EXPECT_EQ(config, shorter) << name << " " << model;
+    }
+    EXPECT_EQ(configs.contains("standard-longer"), name != "lm");
+  }
 }
 
 TEST(Comparison, APredictionIntervalHoldsAFurtherValueNineteenTimesOfTwenty) {
@@ -271,7 +354,7 @@ TEST(Comparison, APredictionIntervalHoldsAFurtherValueNineteenTimesOfTwenty) {
     const auto interval = experiments::prediction_interval(values);
     ASSERT_TRUE(interval.has_value());
     const double further = drawn[3].item<double>();
-    inside += interval && interval->first <= further && further <= interval->second;
+    inside += interval && interval->contains(further);
   }
   EXPECT_NEAR(inside, 0.95 * trials, 5 * std::sqrt(0.95 * 0.05 * trials));
 }

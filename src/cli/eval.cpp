@@ -17,7 +17,7 @@
 #include "options.h"
 #include "print.h"
 #include "progress.h"
-#include "train/language_score.h"
+#include "train/stored_score.h"
 
 namespace hkt::cli {
 namespace {
@@ -57,17 +57,14 @@ int score_language_model(const Options& options, const LoadedRun& run, at::Devic
     score = train::score(*run.trained.model, split_of(run.streams, options.split), run.config(), device,
                          {options.tokens, [&](auto done, auto total) { progress.show(done, total); }});
   }
+  if (options.tokens == 0) train::save_score(run.directory, score, options.split, run.trained.checksum);
   if (options.json) {
-    auto positions = nlohmann::ordered_json::array();
-    for (const auto& [begin, end, tally] : score.by_position) {
-      if (tally.predictions > 0) positions.push_back({{"begin", begin}, {"end", end}, {"bits_per_byte", tally.bits()}});
-    }
     const nlohmann::ordered_json result = {{"split", options.split},
                                            {"bytes", score.tally.predictions},
                                            {"bits_per_byte", score.tally.bits()},
                                            {"accuracy", score.tally.accuracy()},
                                            {"loss", score.tally.mean_loss()},
-                                           {"by_position", positions}};
+                                           {"by_position", train::by_position_json(score)}};
     fmt::print("{}\n", fields::dump(result, 2));
     return 0;
   }
@@ -133,9 +130,11 @@ void add_eval(CLI::App& program, Action& action) {
   command.add_flag("--json", options->json, "print JSON");
   add_machine_options(command, options->machine);
   command.footer(
-      "A classifier's predictions.safetensors is written into the run directory. A language model is scored with a\n"
-      "sliding window: every byte once, with at least half a context before it.\n\nExample:\n  hkt eval runs/hkt "
-      "--split test");
+      "Writes predictions.safetensors into the run directory: a classifier's predictions, or sums of a language "
+      "model's\n"
+      "losses, unless --tokens leaves out a part of the split. A language model is scored with a sliding window: "
+      "every\n"
+      "byte once, with at least half a context before it.\n\nExample:\n  hkt eval runs/hkt --split test");
   command.callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

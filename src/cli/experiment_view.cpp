@@ -5,6 +5,8 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <numbers>
+
 #include "interrupt.h"
 #include "print.h"
 #include "progress.h"
@@ -18,15 +20,21 @@ std::string describe(const experiments::RunProgress& run) {
   std::string text = fmt::format("{:18} ", run.name);
   if (run.stage == Run::Stage::theory) return text + "examining the model";
   if (run.stage == Run::Stage::eval) return text + "scoring the test set";
+  if (run.stage == Run::Stage::sample) return text + "writing a sample";
   if (run.steps == 0) return text + "starting";
   const double share = run.step / run.steps;
   text += fmt::format("{} {:3.0f} %", bar(share), 100 * share);
+  const auto score = [&](double loss, double accuracy) {
+    return run.language ? fmt::format("{:.3f} bits per byte", loss / std::numbers::ln2)
+                        : fmt::format("loss {:.3f}  accuracy {:4.1f} %", loss, 100 * accuracy);
+  };
   if (run.step > 0) {
-    text += fmt::format(" epoch {}  loss {:.3f}  accuracy {:4.1f} %  {:.0f} tokens/s", run.epoch + 1, run.loss,
-                        100 * run.accuracy, run.tokens_per_second);
+    text += fmt::format(" epoch {}  {}  {:.0f} tokens/s", run.epoch + 1, score(run.loss, run.accuracy),
+                        run.tokens_per_second);
   }
-  if (run.validation) text += fmt::format("  validation {:.1f} %", 100 * *run.validation);
-  return text;
+  if (!run.validation) return text;
+  return text + (run.language ? fmt::format("  validation {:.3f}", *run.validation)
+                              : fmt::format("  validation {:.1f} %", 100 * *run.validation));
 }
 
 }  // namespace
@@ -52,6 +60,11 @@ data::Streams load_streams(const DataConfig& config) {
   return streams;
 }
 
+experiments::TaskData load_task(const DataConfig& config) {
+  if (is_stream(config.task)) return load_streams(config);
+  return load_data(config);
+}
+
 experiments::PoolHooks pool_hooks(LiveLines& lines) {
   experiments::PoolHooks hooks;
   hooks.progress = [&](const std::vector<experiments::RunProgress>& running, std::size_t waiting) {
@@ -73,7 +86,7 @@ std::optional<nlohmann::ordered_json> run_experiment(const experiments::Protocol
   if (machine.threads) at::set_num_threads(*machine.threads);
   LiveLines lines;
   return experiments::run_experiment(protocol,
-                                     {folder, budget, command, jobs, device, load_data, pool_hooks(lines), warn});
+                                     {folder, budget, command, jobs, device, load_task, pool_hooks(lines), warn});
 }
 
 }  // namespace hkt::cli

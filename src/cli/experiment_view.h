@@ -9,9 +9,10 @@
 
 namespace hkt::cli {
 
-// Loads data with a progress bar, and prints its notices (such as a rebuilt cache).
+// Load data with a progress bar, and print its notices (such as a rebuilt cache). load_task: one of the two.
 data::Dataset load_data(const DataConfig& config);
 data::Streams load_streams(const DataConfig& config);
+experiments::TaskData load_task(const DataConfig& config);
 
 // Shows one line per run. `lines` must outlive the pool that uses the hooks.
 experiments::PoolHooks pool_hooks(LiveLines& lines);

@@ -15,6 +15,7 @@
 #include "commands.h"
 #include "files/json_fields.h"
 #include "files/line_reader.h"
+#include "files/whole_file.h"
 #include "hkt/decoding.h"
 #include "hkt/sampling.h"
 #include "interrupt.h"
@@ -27,7 +28,7 @@ namespace hkt::cli {
 namespace {
 
 struct Options {
-  std::string folder;
+  std::string folder, out;
   std::optional<std::string> prompt;
   std::int64_t tokens = 256;
   SamplingOptions sampling;
@@ -139,13 +140,13 @@ Written write_one(Generation& generation, const std::string& prompt, const Optio
   return {stream.text(), why};
 }
 
-void print_json(const std::string& prompt, const Written& written, const Timing& timing) {
+std::string json_line(const std::string& prompt, const Written& written, const Timing& timing) {
   const nlohmann::ordered_json line = {{"prompt", prompt},
                                        {"text", written.text},
                                        {"tokens", timing.generated},
                                        {"ended", written.why},
                                        {"seconds", timing.seconds}};
-  fmt::print("{}\n", fields::dump(line));
+  return fields::dump(line) + "\n";
 }
 
 std::vector<std::string> prompts_of(const Options& options) {
@@ -186,10 +187,13 @@ int run(const Options& options) {
   }
   const Interrupt interrupt;
   Timing all;
+  std::string lines;
   for (const auto& prompt : prompts) {
     const auto written = write_one(generation, prompt, options, sampler);
     const auto& timing = generation.timing();
-    if (options.json) print_json(prompt, written, timing);
+    const auto line = json_line(prompt, written, timing);
+    if (options.json) fmt::print("{}", line);
+    lines += line;
     std::fflush(stdout);
     all.prompt += timing.prompt, all.prompt_seconds += timing.prompt_seconds;
     all.generated += timing.generated, all.seconds += timing.seconds;
@@ -199,7 +203,9 @@ int run(const Options& options) {
   print_error(fmt::format("hkt: {} tokens at {:.0f} tokens/s, after {} tokens of prompt in {:.2f} s\n", all.generated,
                           static_cast<double>(all.generated) / std::max(all.seconds, 1e-9), all.prompt,
                           all.prompt_seconds));
-  return Interrupt::asked() ? interrupted : 0;
+  if (Interrupt::asked()) return interrupted;
+  if (!options.out.empty()) write_file(options.out, lines);
+  return 0;
 }
 
 }  // namespace
@@ -223,6 +229,7 @@ void add_generate(CLI::App& program, Action& action) {
   command.add_flag("--lines", options->lines, "each line of standard input is a prompt of its own");
   command.add_flag("--echo", options->echo, "print the prompt, too");
   command.add_flag("--json", options->json, "print one JSON object for each prompt");
+  command.add_option("--out", options->out, "a file for these JSON objects");
   add_machine_options(command, options->machine);
   command.footer(
       "Prints what the model writes, as it writes it. A model sees at most its max_length tokens; a longer text goes "

@@ -34,27 +34,39 @@ struct Options {
   std::string out = "report.html";
 };
 
-// Adds an experiment's table and, unless it has many models, the first seed's run of each.
-void add_results(ordered_json results, ordered_json& data) {
-  constexpr std::size_t most_shown = 6;
+// Adds an experiment's table and, unless it has many models, the first seed's run of each. `folder`: where its runs are, if they
+// are there: they may have been examined since.
+void add_results(ordered_json results, const fs::path& folder, ordered_json& data) {
+  const std::size_t most_shown = experiments::are_of_language_models(results) ? 12 : 6;
   const auto& models = results["models"];
   for (const auto& record : results["runs"]) {
     const bool first = std::any_of(models.begin(), models.end(),
                                    [&](const auto& model) { return model["runs"].front() == record["name"]; });
     if (!first || models.size() > most_shown) continue;
     data["runs"].push_back(record);
-    data["runs"].back()["experiment"] = results["experiment"];
+    auto& added = data["runs"].back();
+    added["experiment"] = results["experiment"];
+    if (!added["theory"].is_null() || folder.empty()) continue;
+    const auto name = record["name"].get<std::string>();
+    if (auto theory = experiments::read_theory({folder / name})) {
+      added["theory"] = std::move(*theory);
+      added["theory"]["model"]["run"] = name;
+    }
   }
   results.erase("runs");
   data["comparisons"].push_back(std::move(results));
 }
 
-// The results.json files in a folder given to `hkt reproduce --out`, sorted by name.
+void add_folder(const fs::path& folder, ordered_json& data) {
+  add_results(experiments::read_results(folder / "results.json"), folder, data);
+}
+
+// The experiments in a folder given to `hkt reproduce --out`, sorted by name.
 std::vector<fs::path> experiments_in(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (fs::exists(entry.path() / "results.json")) found.push_back(entry.path() / "results.json");
+    if (fs::exists(entry.path() / "results.json")) found.push_back(entry.path());
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -62,10 +74,10 @@ std::vector<fs::path> experiments_in(const fs::path& folder) {
 
 // A run directory, an experiment's folder or results, or a folder of experiments.
 void add_path(const fs::path& path, ordered_json& data) {
-  if (fs::is_regular_file(path)) return add_results(experiments::read_results(path), data);
-  if (fs::exists(path / "results.json")) return add_results(experiments::read_results(path / "results.json"), data);
+  if (fs::is_regular_file(path)) return add_results(experiments::read_results(path), {}, data);
+  if (fs::exists(path / "results.json")) return add_folder(path, data);
   const auto inside = fs::exists(path / "config.json") ? std::vector<fs::path>() : experiments_in(path);
-  for (const auto& results : inside) add_results(experiments::read_results(results), data);
+  for (const auto& folder : inside) add_folder(folder, data);
   if (!inside.empty()) return;
   data["runs"].push_back(experiments::record_of(train::open_run(path), warn));
   data["runs"].back()["folder"] = path.string();

@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "commands.h"
+#include "experiment_table.h"
 #include "experiment_view.h"
 #include "experiments/comparison.h"
 #include "experiments/record.h"
@@ -36,51 +37,6 @@ struct Options {
   MachineOptions machine;
 };
 
-void print_comparisons(const ordered_json& results) {
-  for (const auto& comparison : results["comparisons"]) {
-    std::string line = fmt::format("{} against {}: {:+.2f}, ", comparison["model"].get<std::string>(),
-                                   comparison["with"].get<std::string>(), comparison["gain"].get<double>());
-    if (!comparison["paired_t_test_p"].is_null()) {
-      line += fmt::format("paired t-test p = {:.2g}, ", comparison["paired_t_test_p"].get<double>());
-    }
-    line += "McNemar p =";
-    for (const auto& p : comparison["mcnemar_p"]) line += fmt::format(" {:.2g}", p.get<double>());
-    fmt::print("{}\n", line);
-  }
-}
-
-void print_level_weights(const ordered_json& model) {
-  const auto& blocks = model["level_weights"];
-  for (std::size_t block = 0; block < blocks.size() && blocks[block].size() > 1; ++block) {
-    std::string line = fmt::format("λ of {}, block {}:", model["name"].get<std::string>(), block);
-    for (const auto& weight : blocks[block]) line += fmt::format(" {:.3f}", weight.get<double>());
-    fmt::print("{}\n", line);
-  }
-}
-
-void print_table(const ordered_json& results) {
-  const auto& models = results["models"];
-  const bool several = results["seeds"].size() > 1;
-  std::size_t widest = results["experiment"].get<std::string>().size();
-  for (const auto& model : models) widest = std::max(widest, model["name"].get<std::string>().size());
-  fmt::print("\n{:{}} {:>10}  {:>15}  {:>7}  {:>9}  {:>6}  {:>9}\n", results["experiment"].get<std::string>(), widest,
-             "parameters", "test accuracy", "gain", "step", "ratio", "attention");
-  for (std::size_t i = 0; i < models.size(); ++i) {
-    const auto& model = models[i];
-    const double mean = model["mean"];
-    const auto accuracy = several ? fmt::format("{:.2f} ± {:.2f} %", mean, model["deviation"].get<double>())
-                                  : fmt::format("{:.2f} %", mean);
-    const std::size_t width = several ? 16 : 15;  // ± takes two bytes
-    fmt::print("{:{}} {:>10}  {:>{}}  {:>7}  {:>6.1f} ms  {:>5.2f}×  {:>8.2f}×\n", model["name"].get<std::string>(),
-               widest, model["parameters"].get<std::int64_t>(), accuracy, width,
-               i == 0 ? "" : fmt::format("{:+.2f}", mean - models[0]["mean"].get<double>()),
-               1e3 * model["step_seconds"].get<double>(), model["step_ratio"].get<double>(),
-               model["attention_ratio"].get<double>());
-  }
-  print_comparisons(results);
-  for (const auto& model : models) print_level_weights(model);
-}
-
 // Keeps the models with these names; all if none are given.
 void keep_only(experiments::Protocol& protocol, const std::vector<std::string>& names) {
   if (names.empty()) return;
@@ -91,24 +47,65 @@ void keep_only(experiments::Protocol& protocol, const std::vector<std::string>& 
     throw std::invalid_argument(protocol.experiment + " has no model \"" + name + "\"; it has " +
                                 fields::quoted_list(known) + " (nearest: \"" + fields::nearest(name, known) + "\").");
   }
-  std::erase_if(protocol.models, [&](const experiments::ProtocolModel& model) {
-    return std::find(names.begin(), names.end(), model.name) == names.end();
-  });
+  const auto is_kept = [&](const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  std::erase_if(protocol.models, [&](const experiments::ProtocolModel& model) { return !is_kept(model.name); });
+  for (const auto& model : protocol.models) {
+    if (model.chosen_as.empty() || is_kept(model.chosen_as)) continue;
+    throw std::invalid_argument(model.name + " takes the learning rate that is chosen for " + model.chosen_as +
+                                "; --only must name that model, too.");
+  }
 }
 
 // ---- published results, checked
 
-// Trains the run again and compares its test accuracy with those of the published seeds.
+// The run with its published config, on this machine.
+experiments::Run run_of(const Options& options, const ordered_json& results, const ordered_json& record) {
+  const auto published = train::ConfigDraft(config_from(record["config"]));
+  experiments::Run run{options.run, published.with_absolute_paths().config(),
+                       fs::path(options.out) / ("check-" + results["experiment"].get<std::string>()) / options.run};
+  run.config.train.device = DeviceKind::automatic;
+  run.config.train.threads = 0;
+  return run;
+}
+
+// Prints how the score lies to those of the published seeds; the exit code.
+int compare_with_published(const Options& options, const ordered_json& test,
+                           const experiments::PublishedRun& published) {
+  const bool language = test.contains("bits_per_byte");
+  const auto score = [&](const ordered_json& from) {
+    return language ? from["bits_per_byte"].get<double>() : 100 * from["accuracy"].get<double>();
+  };
+  const auto text = [&](double value) {
+    return language ? fmt::format("{:.4f} bits per byte", value) : fmt::format("{:.2f} %", value);
+  };
+  const auto& before = published.record["test"];
+  fmt::print("{}: {} now, {} as published; {}\n", options.run, text(score(test)), text(score(before)),
+             test["predictions"] == before["predictions"] ? "the predictions are bit-identical"
+                                                          : "the predictions are not bit-identical");
+  const std::vector<double> seeds = published.model[language ? "test_bits_per_byte" : "test_accuracy"];
+  const auto interval = experiments::prediction_interval(seeds);
+  if (!interval) {
+    fmt::print("the results have only one seed, so there is no interval to compare with\n");
+    return 0;
+  }
+  const bool within = interval->contains(score(test));
+  fmt::print("{} the 95 % prediction interval of {:.{}f} to {} from {} published seeds\n",
+             within ? "inside" : "outside", interval->low, language ? 4 : 2, text(interval->high), seeds.size());
+  return within ? 0 : 1;
+}
+
+// Trains the run again and compares its score on test with those of the published seeds.
 int check(const Options& options) {
   const auto results = experiments::read_results(options.check);
   if (options.run.empty())
     throw std::invalid_argument("--run is missing; it must be one of " +
                                 fields::quoted_list(experiments::run_names(results)) + ".");
-  const auto [model, record] = experiments::published_run(results, options.check, options.run);
-  experiments::Run run{options.run, config_from(record["config"]),
-                       fs::path(options.out) / ("check-" + results["experiment"].get<std::string>()) / options.run};
-  run.config.train.device = DeviceKind::automatic;  // this machine's
-  run.config.train.threads = 0;
+  const auto published = experiments::published_run(results, options.check, options.run);
+  if (published.record["test"].is_null())
+    throw std::invalid_argument(options.check + " has no score of " + options.run + " on test to compare with.");
+  const auto run = run_of(options, results, published.record);
   std::error_code error;
   fs::create_directories(run.folder.parent_path(), error);
   if (error) throw std::invalid_argument(options.out + " cannot be used: " + error.message() + ".");
@@ -120,22 +117,7 @@ int check(const Options& options) {
     fmt::print("stopped; run the same command again to resume\n");
     return interrupted;
   }
-  const auto test = experiments::record_of(run.directory(), warn)["test"];
-  const double accuracy = 100 * test["accuracy"].get<double>();
-  const std::vector<double> published = model["test_accuracy"];
-  const double before = 100 * record["test"]["accuracy"].get<double>();
-  fmt::print("{}: {:.2f} % now, {:.2f} % as published; {}\n", options.run, accuracy, before,
-             test["predictions"] == record["test"]["predictions"] ? "the predictions are bit-identical"
-                                                                  : "the predictions are not bit-identical");
-  const auto interval = experiments::prediction_interval(published);
-  if (!interval) {
-    fmt::print("the results have only one seed, so there is no interval to compare with\n");
-    return 0;
-  }
-  const bool within = accuracy >= interval->first && accuracy <= interval->second;
-  fmt::print("{} the 95 % prediction interval of {:.2f} to {:.2f} % from {} published seeds\n",
-             within ? "inside" : "outside", interval->first, interval->second, published.size());
-  return within ? 0 : 1;
+  return compare_with_published(options, experiments::record_of(run.directory(), warn)["test"], published);
 }
 
 // ---- the command
@@ -175,7 +157,7 @@ std::vector<experiments::Protocol> protocols_of(const Options& options, experime
   std::vector<std::string> names = {options.experiment};
   if (options.experiment == "all") {
     names.clear();
-    for (const auto& experiment : experiments::experiments(budget)) names.push_back(experiment.name);
+    for (const auto& experiment : experiments::experiments_of_all(budget)) names.push_back(experiment.name);
   }
   std::vector<experiments::Protocol> protocols;
   for (const auto& name : names) {
@@ -192,7 +174,7 @@ int run(const Options& options) {
   if (!options.times.empty()) {
     const auto device = chosen_device(options.machine);
     if (options.machine.threads) at::set_num_threads(*options.machine.threads);
-    print_table(experiments::take_times(options.times, device, load_data));
+    print_table(experiments::take_times(options.times, device, load_task));
     return 0;
   }
   auto all = ordered_json::array();
@@ -217,8 +199,7 @@ int run(const Options& options) {
 
 std::string list_of_experiments() {
   std::string text = "Experiments:\n";
-  for (const auto& [name, what] : experiments::experiments(experiments::Budget::full))
-    text += fmt::format("  {:18} {}\n", name, what);
+  for (const auto& [name, what] : experiments::experiments()) text += fmt::format("  {:18} {}\n", name, what);
   return text;
 }
 
@@ -231,13 +212,15 @@ void add_reproduce(CLI::App& program, Action& action) {
   command.add_option("experiment", options->experiment, "one of the experiments below, or all");
   command
       .add_option("--budget", options->budget,
-                  "quick: few epochs, one seed, only the paper's models; full: all seeds and baselines")
+                  "quick: few epochs, one seed, only some models; full: all seeds and baselines")
       ->capture_default_str();
   command.add_option("--set", options->changes, "change a key of every model's config: section.key=value")
       ->allow_extra_args(true);
   command.add_option("--only", options->only, "train only these of the experiment's models")->allow_extra_args(true);
   command.add_option("--out", options->out, "the folder for all runs")->capture_default_str();
-  command.add_option("--jobs", options->jobs, "runs in parallel (default: one per core, four on a GPU)")
+  command
+      .add_option("--jobs", options->jobs,
+                  "runs in parallel (default: one per core, four on a GPU; language models: one)")
       ->check(CLI::Range(1, 1024));
   command.add_option("--check", options->check, "a results file: train one of its runs again and compare");
   command.add_option("--run", options->run, "the run that --check trains again");
@@ -248,6 +231,7 @@ void add_reproduce(CLI::App& program, Action& action) {
   command.footer(list_of_experiments() +
                  "\nFinished runs are not repeated; stopped ones are resumed.\n\n"
                  "Examples:\n  hkt reproduce listops --budget quick\n"
+                 "  hkt reproduce lm --budget quick --set data.train=FOLDER \"data.pattern=*.py\"\n"
                  "  hkt reproduce --check results/listops-full.json --run hkt-seed0");
   command.callback([options, &action] { action = [options] { return run(*options); }; });
 }

@@ -11,6 +11,25 @@
 #include <vector>
 
 namespace hkt::experiments {
+namespace {
+
+// second − first.
+std::vector<double> paired_differences(std::span<const double> first, std::span<const double> second) {
+  if (first.size() != second.size())
+    throw std::invalid_argument("a paired test needs the same number of values on both sides.");
+  std::vector<double> differences;
+  for (std::size_t i = 0; i < first.size(); ++i) differences.push_back(second[i] - first[i]);
+  return differences;
+}
+
+// By the t-distribution.
+Interval around(double center, double standard_error, double degrees_of_freedom, double confidence) {
+  const boost::math::students_t distribution(degrees_of_freedom);
+  const double t = boost::math::quantile(boost::math::complement(distribution, (1 - confidence) / 2));
+  return {center - t * standard_error, center + t * standard_error};
+}
+
+}  // namespace
 
 Spread spread(std::span<const double> values) {
   if (values.empty()) return {};
@@ -22,10 +41,7 @@ Spread spread(std::span<const double> values) {
 }
 
 std::optional<double> paired_t_test(std::span<const double> first, std::span<const double> second) {
-  if (first.size() != second.size())
-    throw std::invalid_argument("a paired test needs the same number of values on both sides.");
-  std::vector<double> differences;
-  for (std::size_t i = 0; i < first.size(); ++i) differences.push_back(second[i] - first[i]);
+  const auto differences = paired_differences(first, second);
   const auto [mean, deviation] = spread(differences);
   if (differences.size() < 2 || deviation == 0) return {};
   const double t = std::abs(mean) / (deviation / std::sqrt(static_cast<double>(differences.size())));
@@ -33,14 +49,40 @@ std::optional<double> paired_t_test(std::span<const double> first, std::span<con
   return 2 * boost::math::cdf(boost::math::complement(distribution, t));
 }
 
-std::optional<std::pair<double, double>> prediction_interval(std::span<const double> values) {
+std::optional<Interval> paired_interval(std::span<const double> first, std::span<const double> second,
+                                        double confidence) {
+  const auto differences = paired_differences(first, second);
+  const auto [mean, deviation] = spread(differences);
+  if (differences.size() < 2 || deviation == 0) return {};
+  const auto count = static_cast<double>(differences.size());
+  return around(mean, deviation / std::sqrt(count), count - 1, confidence);
+}
+
+std::optional<Interval> welch_interval(std::span<const double> first, std::span<const double> second,
+                                       double confidence) {
+  if (first.size() < 2 || second.size() < 2) return {};
+  const auto [first_mean, first_deviation] = spread(first);
+  const auto [second_mean, second_deviation] = spread(second);
+  const auto first_count = static_cast<double>(first.size()), second_count = static_cast<double>(second.size());
+  // The variance of each mean, and the degrees of freedom of their sum.
+  const double a = first_deviation * first_deviation / first_count;
+  const double b = second_deviation * second_deviation / second_count;
+  if (a + b == 0) return {};
+  const double freedom = (a + b) * (a + b) / (a * a / (first_count - 1) + b * b / (second_count - 1));
+  return around(second_mean - first_mean, std::sqrt(a + b), freedom, confidence);
+}
+
+std::optional<Interval> prediction_interval(std::span<const double> values, double confidence) {
   if (values.size() < 2) return {};
   const auto count = static_cast<double>(values.size());
-  constexpr double outside = 0.05;
-  const double t = boost::math::quantile(boost::math::complement(boost::math::students_t(count - 1), outside / 2));
   const auto [mean, deviation] = spread(values);
-  const double half = t * deviation * std::sqrt(1 + 1 / count);
-  return std::pair{mean - half, mean + half};
+  return around(mean, deviation * std::sqrt(1 + 1 / count), count - 1, confidence);
+}
+
+std::string verdict(std::size_t seeds, const std::optional<Interval>& interval) {
+  if (seeds < 2) return "one seed";
+  if (!interval || interval->contains(0)) return "not decided";
+  return interval->high < 0 ? "lower" : "higher";
 }
 
 double mcnemar(std::int64_t only_first, std::int64_t only_second) {

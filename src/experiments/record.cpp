@@ -9,11 +9,13 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "experiments/sample.h"
 #include "files/regular_file.h"
 #include "hkt/config.h"
 #include "hkt/safetensors.h"
 #include "train/config_json.h"
 #include "train/metrics.h"
+#include "train/stored_score.h"
 
 namespace hkt::experiments {
 namespace {
@@ -21,30 +23,57 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-std::string summary(const ordered_json& model) {
-  const std::int64_t levels = model["levels"], blocks = model["blocks"], heads = model["heads"];
-  std::string text = levels == 1 ? "standard attention"
-                                 : fmt::format("HKT, {} levels, {} filter of {}", levels,
-                                               model["filter"].get<std::string>(), model["kernel_size"].get<int>());
-  text += fmt::format(", {} positions, {} block{}, width {}, {} head{}", model["positions"].get<std::string>(), blocks,
-                      blocks == 1 ? "" : "s", model["width"].get<int>(), heads, heads == 1 ? "" : "s");
-  if (model["psd"] != "free") text += ", " + model["psd"].get<std::string>() + " kernel";
-  if (model["mask"] != "none") text += ", causal mask";
+std::string plural(std::int64_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+// `json` is the section of the config that the model is in.
+std::string summary(const ModelConfig& model, const ordered_json& json) {
+  const auto word = [&](const char* key) { return json[key].get<std::string>(); };
+  std::string text = model.levels == 1 ? "standard attention"
+                                       : fmt::format("HKT, {} levels, {} filter of {}", model.levels, word("filter"),
+                                                     model.kernel_size);
+  if (model.levels > 1 && model.filter_on == FilterOn::projected) text += " on queries and keys";
+  if (model.short_convolution != Convolution::none)
+    text += fmt::format(", {} convolution of {}", word("short_convolution"), model.convolution_taps);
+  text += fmt::format(", {} positions, {}, width {}, {}", word("positions"), plural(model.blocks, "block"), model.width,
+                      plural(model.heads, "head"));
+  if (model.psd != Psd::free) text += ", " + word("psd") + " kernel";
+  if (model.kind == ModelKind::classifier && model.mask != Mask::none) text += ", causal mask";
   return text;
 }
 
+ordered_json score_of_classifier(const StoredPredictions& stored) {
+  const auto correct = stored.logits.argmax(1).eq(stored.labels).sum().item<std::int64_t>();
+  const auto count = stored.labels.size(0);
+  return {{"correct", correct},
+          {"sequences", count},
+          {"accuracy", static_cast<double>(correct) / static_cast<double>(count)},
+          {"predictions", stored.checksum}};
+}
+
+ordered_json score_of_language_model(const train::StoredScore& stored) {
+  const auto& tally = stored.score.tally;
+  return {{"bytes", tally.predictions},
+          {"bits_per_byte", tally.bits()},
+          {"accuracy", tally.accuracy()},
+          {"by_position", train::by_position_json(stored.score)},
+          {"predictions", stored.checksum}};
+}
+
 // The score on the test split, if `hkt eval` has scored the current model.
-ordered_json test_score(const train::RunDirectory& run, const train::Warn& warn) {
+ordered_json test_score(const train::RunDirectory& run, ModelKind kind, const train::Warn& warn) {
   if (!fs::exists(run.predictions()) || !fs::exists(run.model())) return {};
+  const auto is_current = [&](const auto& stored) {
+    return stored.split == "test" && stored.model == load_safetensors(run.model()).checksum;
+  };
   try {
+    if (kind == ModelKind::language) {
+      const auto stored = train::read_score(run);
+      return is_current(stored) ? score_of_language_model(stored) : ordered_json();
+    }
     const auto stored = read_predictions(run);
-    if (stored.split != "test" || stored.model != load_safetensors(run.model()).checksum) return {};
-    const auto correct = stored.logits.argmax(1).eq(stored.labels).sum().item<std::int64_t>();
-    const auto count = stored.labels.size(0);
-    return {{"correct", correct},
-            {"sequences", count},
-            {"accuracy", static_cast<double>(correct) / static_cast<double>(count)},
-            {"predictions", stored.checksum}};
+    return is_current(stored) ? score_of_classifier(stored) : ordered_json();
   } catch (const std::runtime_error& error) {
     warn(std::string(error.what()) + " It is left out.");
     return {};
@@ -67,12 +96,14 @@ bool is_claim(const ordered_json& claim) {
 }  // namespace
 
 ordered_json record_of(const train::RunDirectory& run, const train::Warn& warn) {
-  const auto config = to_json(Config::from_json(read_file(run.config())));
+  const auto config = Config::from_json(read_file(run.config()));
+  const bool language = config.model.kind == ModelKind::language;
+  const auto json = to_json(config);
   auto name = run.folder.filename().string();
   if (name.empty()) name = run.folder.parent_path().filename().string();
   ordered_json record = {{"name", name},
-                         {"config", config},
-                         {"summary", summary(config["model"])},
+                         {"config", json},
+                         {"summary", summary(config.model, json["model"])},
                          {"parameters", 0},
                          {"best_validation", nullptr},
                          {"epochs", ordered_json::array()},
@@ -83,9 +114,10 @@ ordered_json record_of(const train::RunDirectory& run, const train::Warn& warn) 
     if (event == "epoch") {
       auto epoch = ordered_json(line);
       epoch.erase("theory");
-      const double accuracy = line.value("validation_accuracy", 0.0);
-      if (record["best_validation"].is_null() || accuracy > record["best_validation"].get<double>())
-        record["best_validation"] = accuracy;
+      auto& best = record["best_validation"];
+      const double validation = line.value(language ? "validation_bits_per_byte" : "validation_accuracy", 0.0);
+      if (best.is_null() || (language ? validation < best.get<double>() : validation > best.get<double>()))
+        best = validation;
       record["epochs"].push_back(std::move(epoch));
     }
     if (line.contains("theory")) {
@@ -93,9 +125,10 @@ ordered_json record_of(const train::RunDirectory& run, const train::Warn& warn) 
       record["probes"].push_back({{"epoch", epochs}, {"theory", line["theory"]}});
     }
   }
-  record["test"] = test_score(run, warn);
+  record["test"] = test_score(run, config.model.kind, warn);
   record["theory"] = theory_of(run, warn);
   if (record["theory"].is_object()) record["theory"]["model"]["run"] = name;  // the folder may have been renamed
+  if (auto sample = read_sample(run); sample.is_object()) record["sample"] = std::move(sample);
   return record;
 }
 

@@ -38,38 +38,66 @@ void check_number_or_null(const ordered_json& value) { require(value.is_null() |
 
 void check_integer(const ordered_json& value) { require(fields::is_integer(value, INT64_MIN, INT64_MAX)); }
 
-void check_model(const fs::path& path, const ordered_json& model) {
+void check_positions(const ordered_json& ranges) {
+  require(ranges.is_array());
+  for (const auto& range : ranges) {
+    check_integer(range.at("begin"));
+    check_integer(range.at("end"));
+    range.at("bits_per_byte").get<double>();
+  }
+}
+
+void check_model(const fs::path& path, const ordered_json& model, bool language) {
   check_name(path, model.at("name"));
   model.at("what").get<std::string>();
   check_integer(model.at("parameters"));
-  model.at("test_accuracy").get<std::vector<double>>();
+  require(!model.at(language ? "test_bits_per_byte" : "test_accuracy").get<std::vector<double>>().empty());
   model.at("mean").get<double>();
   model.at("deviation").get<double>();
   require(!model.at("runs").get<std::vector<std::string>>().empty());
   for (const char* key : {"step_seconds", "step_ratio"}) check_number_or_null(model.at(key));  // null before --times
   model.at("level_weights").get<std::vector<std::vector<double>>>();
   if (model.contains("attention_ratio")) model["attention_ratio"].get<double>();
+  if (!language) return;
+  check_integer(model.at("tokens"));
+  model.at("training_seconds").get<double>();
+  check_positions(model.at("by_position"));
 }
 
-void check_run(const fs::path& path, const ordered_json& run) {
+void check_run(const fs::path& path, const ordered_json& run, bool language) {
   check_name(path, run.at("name"));
-  config_from(run.at("config"));
+  const auto config = config_from(run.at("config"));
+  require((config.model.kind == ModelKind::language) == language);
   run.at("summary").get<std::string>();
   check_integer(run.at("parameters"));
   check_number_or_null(run.at("best_validation"));
   require(run.at("epochs").is_array() && (run.at("theory").is_null() || run["theory"].is_object()));
   for (const auto& epoch : run["epochs"]) {
     epoch.at("seconds").get<double>();
-    epoch.at("validation_accuracy").get<double>();
+    epoch.at(language ? "validation_bits_per_byte" : "validation_accuracy").get<double>();
+    if (language) check_integer(epoch.at("step"));
+  }
+  if (run.contains("sample")) {
+    for (const char* key : {"prompt", "text"}) run["sample"].at(key).get<std::string>();
   }
   if (run.at("test").is_null()) return;
-  run["test"].at("accuracy").get<double>();
+  run["test"].at(language ? "bits_per_byte" : "accuracy").get<double>();
   run["test"].at("predictions").get<std::string>();
 }
 
-void check_comparison(const ordered_json& comparison) {
+void check_interval(const ordered_json& interval) {
+  require(interval.is_null() || interval.get<std::vector<double>>().size() == 2);
+}
+
+void check_comparison(const ordered_json& comparison, bool language) {
   comparison.at("model").get<std::string>();
   comparison.at("with").get<std::string>();
+  if (language) {
+    comparison.at("difference").get<double>();
+    for (const char* key : {"interval", "welch_interval"}) check_interval(comparison.at(key));
+    comparison.at("verdict").get<std::string>();
+    return;
+  }
   comparison.at("gain").get<double>();
   check_number_or_null(comparison.at("paired_t_test_p"));
   comparison.at("mcnemar_p").get<std::vector<double>>();
@@ -84,9 +112,11 @@ void check_results(const fs::path& path, const ordered_json& results) {
   results.at("budget").get<std::string>();
   require(results.at("seeds").is_array());
   for (const auto& seed : results["seeds"]) check_integer(seed);
-  for (const auto& model : results["models"]) check_model(path, model);
-  for (const auto& run : results["runs"]) check_run(path, run);
-  for (const auto& comparison : results["comparisons"]) check_comparison(comparison);
+  const bool language = are_of_language_models(results);
+  require(language || !results.contains("kind"));
+  for (const auto& model : results["models"]) check_model(path, model, language);
+  for (const auto& run : results["runs"]) check_run(path, run, language);
+  for (const auto& comparison : results["comparisons"]) check_comparison(comparison, language);
 }
 
 }  // namespace
@@ -103,6 +133,8 @@ ordered_json read_results(const fs::path& path) {
   }
   return results;
 }
+
+bool are_of_language_models(const ordered_json& results) { return results.value("kind", ordered_json()) == "language"; }
 
 std::string results_text(const ordered_json& results) {
   std::vector<std::string> lines;

@@ -2,9 +2,11 @@
 // The progress of a run, by the files in its folder.
 #include "experiments/run.h"
 
+#include <numbers>
 #include <stdexcept>
 
 #include "experiments/record.h"
+#include "experiments/sample.h"
 #include "files/regular_file.h"
 #include "files/safetensors.h"
 #include "train/metrics.h"
@@ -42,15 +44,27 @@ bool Run::examined() const {
   return theory && (*theory)["model"].value("checksum", "") == safetensors::read(directory().model()).checksum;
 }
 
-double Run::best_validation() const {
-  return train::read_metrics(directory().metrics()).back().value("best_validation_accuracy", 0.0);
+bool Run::sampled() const { return read_sample(directory()).is_object(); }
+
+std::optional<double> Run::best_validation() const {
+  if (diverged()) return {};
+  const auto end = train::read_metrics(directory().metrics()).back();
+  if (is_language()) return end.value("best_validation_loss", 0.0) / std::numbers::ln2;
+  return end.value("best_validation_accuracy", 0.0);
 }
 
 Run::Stage Run::next() const {
   if (diverged()) return Stage::done;
   if (!trained()) return Stage::train;
   if (scores && !scored()) return Stage::eval;
-  return examines && !examined() ? Stage::theory : Stage::done;
+  if (examines && !examined()) return Stage::theory;
+  return !prompt.empty() && !sampled() ? Stage::sample : Stage::done;
+}
+
+bool is_worse(const Run& first, const Run& second) {
+  const auto a = first.best_validation(), b = second.best_validation();
+  if (!a || !b) return !a && b;
+  return first.is_language() ? *a > *b : *a < *b;
 }
 
 void check_config(const Run& run) {

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "experiments/sample.h"
 #include "files/whole_file.h"
 
 namespace hkt::experiments {
@@ -23,13 +24,21 @@ fs::path log_file(const Run& run) { return run.folder.string() + ".log"; }
 void update(RunProgress& progress, const nlohmann::json& line) {
   const auto event = line.value("event", "");
   if (event == "start") progress.steps = line.value("steps", 1.0);
-  if (event == "epoch") progress.validation = line.value("validation_accuracy", 0.0);
+  if (event == "epoch")
+    progress.validation = line.value(progress.language ? "validation_bits_per_byte" : "validation_accuracy", 0.0);
   if (event != "step") return;
   progress.step = line.value("step", 0.0);
   progress.epoch = line.value("epoch", std::int64_t{0});
   progress.loss = line.value("loss", 0.0);
   progress.accuracy = line.value("accuracy", 0.0);
   progress.tokens_per_second = line.value("tokens_per_second", 0.0);
+}
+
+std::string end_of(const Run& run) {
+  const auto best = run.best_validation();
+  if (!best) return run.name + " diverged and is not chosen";
+  return run.is_language() ? fmt::format("{} is done: best validation {:.4f} bits per byte", run.name, *best)
+                           : fmt::format("{} is done: best validation accuracy {:.2f} %", run.name, 100 * *best);
 }
 
 }  // namespace
@@ -89,6 +98,9 @@ RunPool::Active RunPool::start(const Run& run) const {
     case Run::Stage::theory:
       arguments = {"theory", text(run.folder)};
       break;
+    case Run::Stage::sample:
+      arguments = sampling_arguments(run.directory(), run.prompt);
+      break;
     case Run::Stage::done:
       throw std::logic_error(run.name + " is already done.");
   }
@@ -96,6 +108,7 @@ RunPool::Active RunPool::start(const Run& run) const {
   RunProgress progress;
   progress.name = run.name;
   progress.stage = stage;
+  progress.language = run.is_language();
   return {&run, stage, std::make_unique<Child>(arguments, log_file(run)),
           train::MetricsReader(run.directory().metrics()), std::move(progress)};
 }
@@ -117,9 +130,7 @@ void RunPool::advance(std::vector<Active>& active) {
                                one.run->folder.string() + ".");
     }
     if (next == Run::Stage::done) {
-      say(one.run->diverged() ? one.run->name + " diverged and is not chosen"
-                              : fmt::format("{} is done: best validation accuracy {:.2f} %", one.run->name,
-                                            100 * one.run->best_validation()));
+      say(end_of(*one.run));
       one.child.reset();
     } else {
       one = start(*one.run);

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "data/batches.h"
+#include "data/windows.h"
 #include "train/learner.h"
 
 namespace hkt::experiments {
@@ -45,34 +46,31 @@ double median_ratio(const std::vector<double>& own, const std::vector<double>& f
   return median(ratios);
 }
 
-}  // namespace
+struct Batches {
+  std::function<data::Batch(std::size_t)> at;  // the batch of a step
+  std::size_t timed;
+};
 
-std::vector<StepTime> step_times(const std::vector<Config>& configs, const data::Split& split, at::Device device,
-                                 int batches) {
-  const auto& first = configs.front();
-  const auto shape = train::batch_shape(first);
-  const auto order = data::training_order(split, shape, 0, 0);
-  std::vector<std::unique_ptr<train::Learner>> learners;
-  for (const auto& config : configs) learners.push_back(std::make_unique<train::Learner>(config, device));
-  std::vector<Timings> timings(configs.size());
-  constexpr int warm_up = 2;
-  for (int i = -warm_up; i < batches; ++i) {
-    const auto& sequences = order[static_cast<std::size_t>(i + warm_up) % order.size()];
-    const auto batch = data::make_batch(split, sequences, shape);
-    // The order is rotated with each batch, because the first model finds the device cold.
-    for (std::size_t place = 0; place < configs.size(); ++place) {
-      const auto model = (place + static_cast<std::size_t>(i + warm_up)) % configs.size();
-      auto& learner = *learners[model];
-      // On a GPU the second step of a shape is captured as a graph; only replays are timed, as they dominate training.
-      for (int before = 0; before < (device.is_cuda() ? 2 : 0); ++before) learner.step(batch, 0);
-      const double step = seconds_of(device, [&] { learner.step(batch, 0); });
-      const double attention = seconds_of(device, learner.attention_step(batch));
-      if (i < 0) continue;
-      timings[model].step.push_back(step);
-      timings[model].attention.push_back(attention);
-    }
+Batches batches_of(const TaskData& data, const Config& config) {
+  if (const auto* streams = std::get_if<data::Streams>(&data)) {
+    constexpr std::size_t alike = 10;
+    return {[=](std::size_t step) {
+              return data::make_windows(streams->train, config.model.max_length, config.train.batch, 0,
+                                        static_cast<std::int64_t>(step));
+            },
+            alike};
   }
-  // Batches differ in length, and the medians of two models may be of different batches: seconds follow from the ratio.
+  constexpr std::size_t of_different_lengths = 30;
+  const auto& split = std::get<data::Dataset>(data).train;
+  const auto shape = train::batch_shape(config);
+  return {[&split, shape, order = data::training_order(split, shape, 0, 0)](std::size_t step) {
+            return data::make_batch(split, order[step % order.size()], shape);
+          },
+          of_different_lengths};
+}
+
+// Batches differ in length, and the medians of two models may be of different batches: seconds follow from the ratio.
+std::vector<StepTime> summarised(const std::vector<Timings>& timings) {
   const auto& base = timings.front();
   const double step = median(base.step), attention = median(base.attention);
   std::vector<StepTime> result;
@@ -82,6 +80,32 @@ std::vector<StepTime> step_times(const std::vector<Config>& configs, const data:
     result.push_back({ratio, step * ratio, attention_ratio, attention * attention_ratio});
   }
   return result;
+}
+
+}  // namespace
+
+std::vector<StepTime> step_times(const std::vector<Config>& configs, const TaskData& data, at::Device device) {
+  const auto batches = batches_of(data, configs.front());
+  std::vector<std::unique_ptr<train::Learner>> learners;
+  for (const auto& config : configs) learners.push_back(std::make_unique<train::Learner>(config, device));
+  std::vector<Timings> timings(configs.size());
+  constexpr std::size_t warm_up = 2;
+  for (std::size_t number = 0; number < warm_up + batches.timed; ++number) {
+    const auto batch = batches.at(number);
+    // The order is rotated with each batch, because the first model finds the device cold.
+    for (std::size_t place = 0; place < configs.size(); ++place) {
+      const auto model = (place + number) % configs.size();
+      auto& learner = *learners[model];
+      // On a GPU the second step of a shape is captured as a graph; only replays are timed, as they dominate training.
+      for (int before = 0; before < (device.is_cuda() ? 2 : 0); ++before) learner.step(batch, 0);
+      const double step = seconds_of(device, [&] { learner.step(batch, 0); });
+      const double attention = seconds_of(device, learner.attention_step(batch));
+      if (number < warm_up) continue;
+      timings[model].step.push_back(step);
+      timings[model].attention.push_back(attention);
+    }
+  }
+  return summarised(timings);
 }
 
 }  // namespace hkt::experiments

@@ -6,7 +6,13 @@ const data = JSON.parse(document.getElementById('data').textContent);
 const page = document.getElementById('page');
 const ink = getComputedStyle(document.documentElement);
 const color = name => ink.getPropertyValue(name).trim();
-// Runs of several experiments may share a name.
+// Of an experiment's runs the page has the first seed's, one for each model, and calls them by the model's name where no other
+// experiment is near. Runs of several experiments may share a name.
+data.runs.forEach(run => {
+  const own = data.comparisons.find(c => c.experiment === run.experiment);
+  const model = own && own.models.find(m => m.runs[0] === run.name);
+  run.label = model ? model.name : run.name;
+});
 if (data.comparisons.length > 1) data.runs.forEach(run => { if (run.experiment) run.name = run.experiment + ' ' + run.name; });
 const palette = ['#2f6fde', '#e07b39', '#2a9d6f', '#c2489d', '#8a63d2', '#b8860b', '#3aa6b9', '#d1495b'];
 const dashes = ['solid', 'dash', 'dot', 'dashdot'];
@@ -63,6 +69,16 @@ function table(parent, heads, rows) {
   add(parent, add(element('div', undefined, { class: 'scroll' }), made));
 }
 
+const isLanguage = run => run.config.model.kind === 'language';
+const classifiers = runs => runs.filter(run => !isLanguage(run));
+const languageModels = runs => runs.filter(isLanguage);
+const bits = x => x.toFixed(3);
+const signed = (x, digits) => (x >= 0 ? '+' : '−') + Math.abs(x).toFixed(digits);
+// A score of a run: an accuracy, or bits per byte.
+const scored = (run, accuracy, perByte) => isLanguage(run) ? bits(perByte) + ' bits per byte' : percent(accuracy);
+const duration = seconds => seconds < 120 ? seconds.toFixed(0) + ' s' : (seconds / 60).toFixed(1) + ' min';
+const amount = n => n < 1e6 ? (n / 1e3).toFixed(0) + ' kB' : n < 1e9 ? (n / 1e6).toFixed(n < 1e7 ? 2 : 1) + ' MB' : (n / 1e9).toFixed(2) + ' GB';
+
 const last = list => list[list.length - 1];
 const epochs = run => run.epochs.map(e => e.epoch + 1);
 const mean = list => list.reduce((a, b) => a + b, 0) / list.length;
@@ -85,30 +101,62 @@ const published = data.published || { paper: {}, long_range_arena: {} };
 const probability = p => p < 1e-3 ? p.toExponential(1) : p.toFixed(3);
 const spread = (m, c) => m.mean.toFixed(2) + (c.seeds.length > 1 ? ' ± ' + m.deviation.toFixed(2) : '') + ' %';
 
+const titleOf = c => c.experiment + ', ' + c.budget + ' budget, ' + (c.seeds.length > 1 ? 'seeds ' : 'seed ') + c.seeds.join(', ');
+const stepCells = m => [finite(m.step_seconds) ? (1e3 * m.step_seconds).toFixed(1) + ' ms' : '–', finite(m.step_ratio) ? m.step_ratio.toFixed(2) + '×' : '–'];
+
+function list(texts) {
+  if (texts.length && texts.length < 16) add(page, add(element('ul', undefined, { class: 'soft' }), ...texts.map(text => element('li', text))));
+}
+
+function classifierTable(c) {
+  const first = c.models[0];
+  table(page, ['name', 'model', 'parameters', 'test accuracy', 'vs. ' + first.name, 'step', 'ratio'], c.models.map(m => [
+    m.name, m.what, m.parameters.toLocaleString('en'), spread(m, c), m === first ? '' : signed(m.mean - first.mean, 2), ...stepCells(m)]));
+  const tests = c.comparisons.map(t => t.model + ' against ' + t.with + ': ' + signed(t.gain, 2) +
+    (t.paired_t_test_p === null ? '' : ', paired t-test p = ' + probability(t.paired_t_test_p)) + ', McNemar p by seed ' + t.mcnemar_p.map(probability).join(', '));
+  if (tests.length < 10) list(tests);
+  const paper = published.paper[c.experiment];
+  if (paper) add(page, element('p', 'The paper reports ' + paper.standard[0].toFixed(2) + ' % for standard attention and ' + paper.hkt[0].toFixed(2) +
+    ' % for HKT. The text available to us does not describe its models and data, so gains can be compared, but not absolute accuracies.', { class: 'soft' }));
+}
+
+const interval = pair => '[' + pair.map(x => signed(x, 3)).join(', ') + ']';
+
+function languageTable(c) {
+  const first = c.models[0], several = c.seeds.length > 1;
+  table(page, ['name', 'model', 'parameters', 'bytes read', 'bits per byte, test', 'vs. ' + first.name, 'training', 'step'], c.models.map(m => [
+    m.name, m.what, m.parameters.toLocaleString('en'), amount(m.tokens), bits(m.mean) + (several ? ' ± ' + bits(m.deviation) : ''),
+    m === first ? '' : signed(m.mean - first.mean, 3), duration(m.training_seconds), stepCells(m).join(', ')]));
+  list(c.comparisons.map(t => t.model + ' against ' + t.with + ': ' + signed(t.difference, 3) + ' bits per byte' +
+    (t.interval ? ' ' + interval(t.interval) + ' paired by seed' : '') + (t.welch_interval ? ', ' + interval(t.welch_interval) + ' by Welch' : '') +
+    ', ' + t.verdict));
+  add(page, element('p', 'Fewer bits per byte are better. ' + (several
+    ? 'Brackets: 95 % intervals of the difference; where one contains zero, nothing is decided.'
+    : 'With one seed there is no interval: nothing says whether another seed would give the same order.'), { class: 'soft' }));
+  const run = data.runs.find(r => r.experiment === c.experiment && isLanguage(r));
+  if (run) add(page, element('p', textOf(run), { class: 'soft' }));
+}
+
+// What a language model has read, and how.
+const textOf = run => 'Text: ' + (run.config.data.train || run.config.data.task) +
+  (run.config.data.pattern && run.config.data.pattern !== '*' ? ', files ' + run.config.data.pattern : '') + '. Contexts of ' + run.config.model.max_length.toLocaleString('en') +
+  ' bytes, ' + run.config.train.batch + ' a step. On test every byte is scored once, with at least half a context before it.';
+
 function answer() {
   add(page, element('h1', data.title));
   (data.answers || []).forEach(text => add(page, element('p', text, { class: 'answer' })));
   const single = data.runs.filter(run => !run.experiment);
   if (single.length) runsTable(single);
   data.comparisons.forEach(c => {
-    add(page, element('h3', c.experiment + ', ' + c.budget + ' budget, ' + (c.seeds.length > 1 ? 'seeds ' : 'seed ') + c.seeds.join(', ')));
-    const first = c.models[0];
-    table(page, ['name', 'model', 'parameters', 'test accuracy', 'vs. ' + first.name, 'step', 'ratio'], c.models.map(m => [
-      m.name, m.what, m.parameters.toLocaleString('en'), spread(m, c), m === first ? '' : (m.mean - first.mean >= 0 ? '+' : '−') + Math.abs(m.mean - first.mean).toFixed(2),
-      finite(m.step_seconds) ? (1e3 * m.step_seconds).toFixed(1) + ' ms' : '–', finite(m.step_ratio) ? m.step_ratio.toFixed(2) + '×' : '–']));
-    const tests = c.comparisons.map(t => t.model + ' against ' + t.with + ': ' + (t.gain >= 0 ? '+' : '−') + Math.abs(t.gain).toFixed(2) +
-      (t.paired_t_test_p === null ? '' : ', paired t-test p = ' + probability(t.paired_t_test_p)) + ', McNemar p by seed ' + t.mcnemar_p.map(probability).join(', '));
-    if (tests.length && tests.length < 10) add(page, add(element('ul', undefined, { class: 'soft' }), ...tests.map(t => element('li', t))));
-    const paper = published.paper[c.experiment];
-    if (paper) add(page, element('p', 'The paper reports ' + paper.standard[0].toFixed(2) + ' % for standard attention and ' + paper.hkt[0].toFixed(2) +
-      ' % for HKT. The text available to us does not describe its models and data, so gains can be compared, but not absolute accuracies.', { class: 'soft' }));
+    add(page, element('h3', titleOf(c)));
+    (c.kind === 'language' ? languageTable : classifierTable)(c);
   });
 }
 
 function runsTable(runs) {
   table(page, ['run', 'model', 'parameters', 'best validation', 'test', 's/epoch'], runs.map(run => [
-    run.name, run.summary, run.parameters.toLocaleString('en'), finite(run.best_validation) ? percent(run.best_validation) : '–',
-    run.test ? percent(run.test.accuracy) : '–', run.epochs.length ? mean(run.epochs.map(e => e.seconds)).toFixed(1) : '–',
+    run.name, run.summary, run.parameters.toLocaleString('en'), finite(run.best_validation) ? scored(run, run.best_validation, run.best_validation) : '–',
+    run.test ? scored(run, run.test.accuracy, run.test.bits_per_byte) : '–', run.epochs.length ? mean(run.epochs.map(e => e.seconds)).toFixed(1) : '–',
   ]));
 }
 
@@ -125,12 +173,14 @@ function architecture() {
         texttemplate: '%{z:.2f}', hovertemplate: '%{y}, %{x}: %{z:.3f}<extra></extra>' }],
       { yaxis: { autorange: 'reversed' } });
   });
+  dropIfEmpty(grid);
 }
 
 function learning() {
-  const grid = section('Figure 2: accuracy');
-  [...new Set(data.runs.map(run => run.experiment))].forEach(experiment => {
-    const runs = data.runs.filter(run => run.experiment === experiment);
+  const own = classifiers(data.runs);
+  const grid = section(own.length || data.comparisons.some(c => c.kind !== 'language') ? 'Figure 2: accuracy' : 'Figure 2: how Gaussian the scores are');
+  [...new Set(own.map(run => run.experiment))].forEach(experiment => {
+    const runs = own.filter(run => run.experiment === experiment);
     figure(grid, 'Validation accuracy by epoch' + (experiment ? ', ' + experiment : ''), 'One line for each run.',
       runs.map(r => r.name + (r.epochs.length ? ' ends at ' + percent(last(r.epochs).validation_accuracy) : ' has no finished epoch')).join('; '),
       runs.map(run => ({ x: epochs(run), y: run.epochs.map(e => 100 * e.validation_accuracy), name: run.name, mode: 'lines+markers' })),
@@ -138,15 +188,89 @@ function learning() {
   });
   accuracyBars(grid);
   widthFigures(grid);
-  data.runs.forEach(run => {
-    const series = probed(run, t => t.kurtosis);
-    if (!series.length) return;
-    const gaussian = probed(run, t => t.gaussian_kurtosis);
-    figure(grid, run.name + ': κ by epoch', 'Mardia’s kurtosis of each level’s scores, mean over blocks and heads; dotted: the value for Gaussian scores.',
-      series.map(s => 'level ' + s.level + ' ends at ' + short(last(s.y))).join('; '),
-      [...series.map((s, i) => ({ x: s.x, y: s.y, name: 'level ' + s.level, mode: 'lines+markers', line: { color: palette[i] } })),
-        ...gaussian.map(s => ({ x: s.x, y: s.y, name: 'Gaussian, level ' + s.level, line: { dash: 'dot', color: palette[s.level] }, mode: 'lines', showlegend: false }))],
-      { xaxis: { title: { text: 'epoch' } }, yaxis: { title: { text: 'κ' } } });
+  data.runs.forEach(run => kurtosisFigure(grid, run));
+  dropIfEmpty(grid);
+}
+
+function kurtosisFigure(grid, run) {
+  const series = probed(run, t => t.kurtosis);
+  if (!series.length) return;
+  const gaussian = probed(run, t => t.gaussian_kurtosis);
+  figure(grid, run.name + ': κ by epoch', 'Mardia’s kurtosis of each level’s scores, mean over blocks and heads; dotted: the value for Gaussian scores.',
+    series.map(s => 'level ' + s.level + ' ends at ' + short(last(s.y))).join('; '),
+    [...series.map((s, i) => ({ x: s.x, y: s.y, name: 'level ' + s.level, mode: 'lines+markers', line: { color: palette[i] } })),
+      ...gaussian.map(s => ({ x: s.x, y: s.y, name: 'Gaussian, level ' + s.level, line: { dash: 'dot', color: palette[s.level] }, mode: 'lines', showlegend: false }))],
+    { xaxis: { title: { text: 'epoch' } }, yaxis: { title: { text: 'κ' } } });
+}
+
+// A section of which nothing was drawn, with its title and text.
+function dropIfEmpty(grid) {
+  if (grid.childElementCount) return;
+  while (grid.previousElementSibling.tagName !== 'H2') grid.previousElementSibling.remove();
+  grid.previousElementSibling.remove();
+  grid.remove();
+}
+
+const tokensSeen = run => run.epochs.map(e => e.step * run.config.train.batch * run.config.model.max_length / 1e6);
+function secondsSpent(run) {
+  let sum = 0;
+  return run.epochs.map(e => sum += e.seconds);
+}
+
+function language() {
+  const own = languageModels(data.runs);
+  if (!own.length) return;
+  add(page, element('h2', 'Language models'));
+  [...new Set(own.map(run => run.experiment))].forEach(experiment => {
+    const runs = own.filter(run => run.experiment === experiment && run.epochs.length);
+    if (!runs.length) return;
+    const grid = add(page, element('div', undefined, { class: 'grid' })).lastElementChild;
+    const suffix = experiment ? ', ' + experiment : '';
+    learningCurve(grid, runs, 'against what was read' + suffix, tokensSeen, 'million bytes');
+    learningCurve(grid, runs, 'against time' + suffix, secondsSpent, 'seconds of training');
+    positionFigure(grid, runs, experiment, suffix);
+    samples(runs);
+  });
+}
+
+function learningCurve(grid, runs, title, along, unit) {
+  figure(grid, 'Bits per byte ' + title, 'Solid: validation, after each epoch; dotted: training, the mean over an epoch.',
+    runs.map(run => run.label + ' ends at ' + bits(last(run.epochs).validation_bits_per_byte) + ' after ' + last(along(run)).toFixed(1) + ' ' + unit).join('; '),
+    runs.flatMap((run, i) => {
+      const line = (key, more) => ({ x: along(run), y: run.epochs.map(e => e[key]), name: run.label, legendgroup: run.label, ...more });
+      return [line('validation_bits_per_byte', { mode: 'lines+markers', line: { color: palette[i % palette.length] } }),
+        line('train_bits_per_byte', { mode: 'lines', line: { color: palette[i % palette.length], dash: 'dot', width: 1 }, showlegend: false, hoverinfo: 'skip' })];
+    }), { xaxis: { title: { text: unit }, rangemode: 'tozero' }, yaxis: { title: { text: 'bits per byte' } } });
+}
+
+// Of an experiment the means over its seeds, of other runs their own.
+function positionFigure(grid, runs, experiment, suffix) {
+  const results = data.comparisons.find(c => c.experiment === experiment && c.kind === 'language');
+  const lines = results ? results.models.map(m => ({ name: m.name, ranges: m.by_position }))
+    : runs.filter(run => run.test).map(run => ({ name: run.label, ranges: run.test.by_position }));
+  if (!lines.length) return;
+  const middle = range => Math.sqrt((range.begin + 1) * range.end);
+  figure(grid, 'Bits per byte by position in the context' + suffix,
+    'Test; how much a prediction costs with so many bytes before it, in ranges that double in length.',
+    lines.map(l => l.name + ' from ' + bits(l.ranges[0].bits_per_byte) + ' to ' + bits(last(l.ranges).bits_per_byte)).join('; '),
+    lines.map(l => ({ x: l.ranges.map(middle), y: l.ranges.map(r => r.bits_per_byte), name: l.name, mode: 'lines+markers',
+      text: l.ranges.map(r => r.end === r.begin + 1 ? 'position ' + r.begin : 'positions ' + r.begin + ' to ' + (r.end - 1)),
+      hovertemplate: '%{text}: %{y:.3f}' })),
+    { xaxis: { type: 'log', title: { text: 'bytes before, and itself' } }, yaxis: { title: { text: 'bits per byte' } } });
+}
+
+// What each model makes of the same lines.
+function samples(runs) {
+  const written = runs.filter(run => run.sample);
+  if (!written.length) return;
+  const first = written[0].sample;
+  add(page, element('h3', 'Samples', { class: 'apart' }));
+  add(page, element('p', 'Each model goes on from the same lines of the test text, here in grey' + (finite(first.temperature)
+    ? '; temperature ' + first.temperature + ', seed ' + first.seed : '') + '. Bytes that are no text appear as �.', { class: 'soft' }));
+  const grid = add(page, element('div', undefined, { class: 'grid' })).lastElementChild;
+  written.forEach(run => {
+    const text = add(element('pre', undefined, { class: 'sample' }), element('span', run.sample.prompt, { class: 'prompt' }), run.sample.text);
+    add(grid, add(element('div'), element('h3', run.label), text));
   });
 }
 
@@ -161,11 +285,11 @@ function barTraces(bars, own, horizontal) {
 
 // One figure for each experiment, and one for the other runs of a task.
 function accuracyBars(grid) {
-  const groups = data.comparisons.map(c => ({
+  const groups = data.comparisons.filter(c => c.kind !== 'language').map(c => ({
     title: c.experiment, task: c.experiment.split('-')[0],
     bars: c.models.map(m => ({ name: m.name, value: m.mean, error: m.deviation })),
   }));
-  const own = data.runs.filter(r => r.test && !r.experiment);
+  const own = classifiers(data.runs).filter(r => r.test && !r.experiment);
   [...new Set(own.map(r => r.config.data.task))].forEach(task => groups.push({
     title: task, task,
     bars: own.filter(r => r.config.data.task === task).map(r => ({ name: r.name, value: 100 * r.test.accuracy, error: 0 })),
@@ -210,7 +334,7 @@ function widthFigures(grid) {
 function training() {
   const grid = section('Figure 3: training, and how Gaussian the scores are');
   data.runs.filter(run => run.epochs.length).forEach(run => {
-    figure(grid, run.name + ': loss and accuracy', 'Solid: training, dashed: validation.',
+    if (!isLanguage(run)) figure(grid, run.name + ': loss and accuracy', 'Solid: training, dashed: validation.',
       'Training loss from ' + short(run.epochs[0].train_loss) + ' to ' + short(last(run.epochs).train_loss),
       [{ x: epochs(run), y: run.epochs.map(e => e.train_loss), name: 'loss', line: { color: palette[0] } },
         { x: epochs(run), y: run.epochs.map(e => e.validation_loss), name: 'validation loss', line: { color: palette[0], dash: 'dash' } },
@@ -243,6 +367,7 @@ function training() {
         { yaxis: { autorange: 'reversed' } });
     });
   });
+  dropIfEmpty(grid);
 }
 
 // By bisection on a series of the distribution function, which is accurate enough for a plot.
@@ -342,6 +467,7 @@ function part(draw) {
   }
 }
 part(answer);
+part(language);
 if (data.runs.length) part(architecture);
 part(learning);
 if (data.runs.length) {

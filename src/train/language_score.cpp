@@ -36,6 +36,13 @@ void add(Tally& tally, const Prediction& prediction) {
   ++tally.predictions;
 }
 
+// The scored predictions come in the order of the stream.
+void add_scored(LanguageScore& score, const Prediction& prediction) {
+  if (score.tally.predictions % segment_bytes == 0) score.segments.emplace_back();
+  add(score.segments.back(), prediction);
+  add(score.tally, prediction);
+}
+
 }  // namespace
 
 LanguageScore score(TransformerImpl& model, const data::Stream& whole, const Config& config, at::Device device,
@@ -49,7 +56,7 @@ LanguageScore score(TransformerImpl& model, const data::Stream& whole, const Con
   const auto length = config.model.max_length;
   const auto windows = data::scored_windows(std::ssize(stream.tokens), length);
   const auto step = static_cast<std::size_t>(windows_at_once(config));
-  LanguageScore result{{}, position_ranges(length)};
+  LanguageScore result{{}, position_ranges(length), {}};
   for (std::size_t first = 0; first < windows.size(); first += step) {
     const auto some = std::span(windows).subspan(first, std::min(step, windows.size() - first));
     const auto batch = on_device(data::make_windows(stream, some, length), device);
@@ -65,7 +72,7 @@ LanguageScore score(TransformerImpl& model, const data::Stream& whole, const Con
         const Prediction prediction{loss[t], is_correct[t]};
         add(result.by_position[static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(t)))].tally,
             prediction);
-        if (t >= some[i].scored_from) add(result.tally, prediction);
+        if (t >= some[i].scored_from) add_scored(result, prediction);
       }
     }
     if (options.watch) options.watch(result.tally.predictions, std::ssize(stream.tokens) - 1);

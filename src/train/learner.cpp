@@ -160,7 +160,9 @@ StepResult Learner::replay_step(std::unique_ptr<ShapeGraph>& step, const data::B
 std::function<void()> Learner::attention_step(const data::Batch& batch) {
   const auto width = model_->embedding->weight.size(1);
   const auto features = at::randn({batch.tokens.size(0), batch.tokens.size(1), width}, at::TensorOptions(device_));
-  auto step = [this, input = features.requires_grad_(), lengths = batch.lengths.to(device_)] {
+  const bool padded = model_->config().kind == ModelKind::classifier;
+  const auto lengths = padded ? std::optional(batch.lengths.to(device_)) : std::nullopt;
+  auto step = [this, input = features.requires_grad_(), lengths] {
     at::Tensor output;
     {
       const Autocast autocast(bfloat16_, device_);

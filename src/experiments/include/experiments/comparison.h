@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comparing models: means over seeds, and the two tests of the protocol.
+// Comparing models: means over seeds, intervals of their differences, and tests.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <utility>
+#include <string>
 
 namespace hkt::experiments {
 
@@ -19,8 +19,29 @@ Spread spread(std::span<const double> values);
 // is undefined.
 std::optional<double> paired_t_test(std::span<const double> first, std::span<const double> second);
 
-// 95 % prediction interval for a further value from the same normal distribution; nullopt for fewer than two values.
-std::optional<std::pair<double, double>> prediction_interval(std::span<const double> values);
+struct Interval {
+  double low, high;
+
+  bool contains(double value) const { return low <= value && value <= high; }
+};
+
+constexpr double usual_confidence = 0.95;
+
+// Confidence interval of the mean of second − first by the t-distribution over pairs; nullopt where the paired t-test is
+// undefined. With n comparisons, Bonferroni's correction is a confidence of 1 − 0.05 / n.
+std::optional<Interval> paired_interval(std::span<const double> first, std::span<const double> second,
+                                        double confidence = usual_confidence);
+
+// Confidence interval of mean(second) − mean(first) for independent values of different variance, by Welch and
+// Satterthwaite; nullopt for fewer than two values on a side, or if no side has any spread.
+std::optional<Interval> welch_interval(std::span<const double> first, std::span<const double> second,
+                                       double confidence = usual_confidence);
+
+// Prediction interval for a further value from the same normal distribution; nullopt for fewer than two values.
+std::optional<Interval> prediction_interval(std::span<const double> values, double confidence = usual_confidence);
+
+// What the interval of a difference says: "lower", "higher", "not decided" if it contains zero, or "one seed".
+std::string verdict(std::size_t seeds, const std::optional<Interval>& interval);
 
 // Two-sided p-value of McNemar's exact test, from how many sequences only the first and only the second model got right.
 double mcnemar(std::int64_t only_first, std::int64_t only_second);

@@ -5,24 +5,21 @@
 #include <ATen/Device.h>
 
 #include <filesystem>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
-#include "data/dataset.h"
 #include "experiments/protocol.h"
 #include "experiments/run_pool.h"
+#include "experiments/task_data.h"
 
 namespace hkt::experiments {
-
-using LoadData = std::function<data::Dataset(const DataConfig& config)>;
 
 struct ExperimentOptions {
   std::filesystem::path folder;  // for the runs and results.json
   std::string budget;            // its name in the results
   std::string command;           // the command line, recorded in the results
-  int jobs = 0;                  // runs in parallel; 0: one per core, or four on a GPU
+  int jobs = 0;                  // runs in parallel; 0: one per core, or four on a GPU; one for language models
   at::Device device = at::kCPU;
   LoadData load;
   PoolHooks pool;

@@ -17,6 +17,7 @@ struct ProtocolModel {
   train::ConfigDraft config;                         // not yet fitted to the data
   std::vector<std::vector<std::string>> candidates;  // changes to try on the first seed; validation decides
   std::vector<std::string> baselines;                // the models it is compared with
+  std::string chosen_as = {};  // takes the changes that were chosen for this model, in place of candidates of its own
 };
 
 struct Protocol {
@@ -29,12 +30,12 @@ struct Protocol {
 struct Experiment {
   std::string name, what;
 };
-// The experiments of "all"; with the quick budget only the tables of the paper.
-std::vector<Experiment> experiments(Budget budget);
+std::vector<Experiment> experiments();
+// Those of "all": with the quick budget only the tables of the paper, and never those that need data of the user's.
+std::vector<Experiment> experiments_of_all(Budget budget);
 
-// quick: few epochs, one seed, and in the paper's tables only standard attention and HKT. full: with the baselines the paper
-// lacks, and three seeds where that is affordable. `changes` are applied to the preset before the models are derived from
-// it.
+// quick: few epochs, one seed, and only some of the models; language models are small. full: with the baselines the paper lacks,
+// and three seeds where that is affordable. `changes` are applied to the preset before the models are derived from it.
 Protocol protocol(const std::string& experiment, Budget budget, const std::vector<std::string>& changes = {});
 
 }  // namespace hkt::experiments

@@ -12,14 +12,15 @@
 
 namespace hkt::experiments {
 
-// {"name", "config", "summary", "parameters", "best_validation", "epochs", "probes", "test", "theory"}; what does not
-// exist yet is null or empty. Damaged files are left out and reported to `warn`.
+// {"name", "config", "summary", "parameters", "best_validation", "epochs", "probes", "test", "theory"}, and "sample" where there
+// is one; what does not exist yet is null or empty. best_validation is an accuracy, or the bits per byte of a language model.
+// Damaged files are left out and reported to `warn`.
 nlohmann::ordered_json record_of(const train::RunDirectory& run, const train::Warn& warn);
 
 // theory.json; nullopt if it does not exist or is not valid output of `hkt theory`.
 std::optional<nlohmann::ordered_json> read_theory(const train::RunDirectory& run);
 
-// predictions.safetensors: logits [sequences, classes] and labels [sequences], of the same length. Throws
+// predictions.safetensors of a classifier: logits [sequences, classes] and labels [sequences], of the same length. Throws
 // std::runtime_error with a one-sentence message if the file contains anything else.
 struct StoredPredictions {
   at::Tensor logits, labels;

@@ -12,6 +12,9 @@ namespace hkt::experiments {
 // Throws std::invalid_argument if the file cannot be read, is not a results file or lacks a key that its readers need.
 nlohmann::ordered_json read_results(const std::filesystem::path& path);
 
+// Bits per byte instead of accuracies. Files of classifiers have no "kind".
+bool are_of_language_models(const nlohmann::ordered_json& results);
+
 std::vector<std::string> run_names(const nlohmann::ordered_json& results);
 
 // A run's record, and the entry of the model it belongs to. Throws std::invalid_argument if the results, which are in the file

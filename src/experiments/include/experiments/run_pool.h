@@ -22,7 +22,8 @@ struct RunProgress {
   double steps = 0, step = 0;  // training steps; steps is 0 before training begins
   std::int64_t epoch = 0;
   double loss = 0, accuracy = 0, tokens_per_second = 0;
-  std::optional<double> validation;  // accuracy of the last epoch
+  bool language = false;
+  std::optional<double> validation;  // of the last epoch: accuracy, or bits per byte of a language model
 };
 
 // Callbacks; each is optional.

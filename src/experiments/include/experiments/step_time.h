@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "data/dataset.h"
+#include "experiments/task_data.h"
 #include "hkt/config.h"
 
 namespace hkt::experiments {
@@ -17,9 +17,8 @@ struct StepTime {
   double attention_ratio = 1, attention_seconds = 0;  // of one attention layer, forward and backward
 };
 
-// The configs must agree in batch size, padding and length. After a warmup, `batches` batches are timed, in the order of
-// the first epoch.
-std::vector<StepTime> step_times(const std::vector<Config>& configs, const data::Split& split, at::Device device,
-                                 int batches);
+// The configs must agree in batch size, padding and length. After a warmup, batches of the first epoch are timed: 30, or 10 of a
+// stream, whose batches are all of one length.
+std::vector<StepTime> step_times(const std::vector<Config>& configs, const TaskData& data, at::Device device);
 
 }  // namespace hkt::experiments

@@ -22,9 +22,13 @@ struct PositionLoss {
   Tally tally;
 };
 
+// Scored bytes of a stream that are summed up together in what is stored of a score.
+constexpr std::int64_t segment_bytes = 4096;
+
 struct LanguageScore {
   Tally tally;
   std::vector<PositionLoss> by_position;  // 0, 1, 2 to 3, 4 to 7, …
+  std::vector<Tally> segments;            // of segment_bytes scored bytes each, in order; the last may be shorter
 };
 
 struct ScoreOptions {

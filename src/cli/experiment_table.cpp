@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// A line for each model, then comparisons, level weights and samples.
+#include "experiment_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+
+#include "experiments/results.h"
+#include "files/quote.h"
+
+namespace hkt::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+void print_tests(const ordered_json& results) {
+  for (const auto& comparison : results["comparisons"]) {
+    std::string line = fmt::format("{} against {}: {:+.2f}, ", comparison["model"].get<std::string>(),
+                                   comparison["with"].get<std::string>(), comparison["gain"].get<double>());
+    if (!comparison["paired_t_test_p"].is_null()) {
+      line += fmt::format("paired t-test p = {:.2g}, ", comparison["paired_t_test_p"].get<double>());
+    }
+    line += "McNemar p =";
+    for (const auto& p : comparison["mcnemar_p"]) line += fmt::format(" {:.2g}", p.get<double>());
+    fmt::print("{}\n", line);
+  }
+}
+
+void print_level_weights(const ordered_json& model) {
+  const auto& blocks = model["level_weights"];
+  for (std::size_t block = 0; block < blocks.size() && blocks[block].size() > 1; ++block) {
+    std::string line = fmt::format("λ of {}, block {}:", model["name"].get<std::string>(), block);
+    for (const auto& weight : blocks[block]) line += fmt::format(" {:.3f}", weight.get<double>());
+    fmt::print("{}\n", line);
+  }
+}
+
+void print_intervals(const ordered_json& results) {
+  const auto text = [](const ordered_json& interval) {
+    return fmt::format("[{:+.4f}, {:+.4f}]", interval[0].get<double>(), interval[1].get<double>());
+  };
+  for (const auto& comparison : results["comparisons"]) {
+    std::string line = fmt::format("{} against {}: {:+.4f}", comparison["model"].get<std::string>(),
+                                   comparison["with"].get<std::string>(), comparison["difference"].get<double>());
+    if (!comparison["interval"].is_null()) line += fmt::format(" {} paired by seed", text(comparison["interval"]));
+    if (!comparison["welch_interval"].is_null())
+      line += fmt::format(", {} by Welch", text(comparison["welch_interval"]));
+    fmt::print("{}, {}\n", line, printable(comparison["verdict"].get<std::string>()));
+  }
+}
+
+// The text of each model's first seed, after the prompt that all were given.
+void print_samples(const ordered_json& results) {
+  bool first = true;
+  for (const auto& record : results["runs"]) {
+    if (!record.contains("sample")) continue;
+    const auto print = [](const std::string& title, const std::string& text) {
+      fmt::print("\n{}:\n", title);
+      std::istringstream lines(text);
+      for (std::string line; std::getline(lines, line);) fmt::print("  | {}\n", printable(line));
+    };
+    const auto& sample = record["sample"];
+    if (first) print("the prompt, from the test part of the data", sample["prompt"].get<std::string>());
+    print(record["name"].get<std::string>() + " continues", sample["text"].get<std::string>());
+    first = false;
+  }
+}
+
+struct Column {
+  std::string mean, difference, more;  // more: what only one kind of model has
+};
+
+Column of_classifier(const ordered_json& model, const ordered_json& first, bool several) {
+  const double mean = model["mean"];
+  return {several ? fmt::format("{:.2f} ± {:.2f} %", mean, model["deviation"].get<double>())
+                  : fmt::format("{:.2f} %", mean),
+          fmt::format("{:+.2f}", mean - first["mean"].get<double>()), ""};
+}
+
+Column of_language_model(const ordered_json& model, const ordered_json& first, bool several) {
+  const double mean = model["mean"];
+  constexpr double million = 1e6;
+  return {
+      several ? fmt::format("{:.4f} ± {:.4f}", mean, model["deviation"].get<double>()) : fmt::format("{:.4f}", mean),
+      fmt::format("{:+.4f}", mean - first["mean"].get<double>()),
+      fmt::format("{:>7.1f} M  ", model["tokens"].get<double>() / million)};
+}
+
+}  // namespace
+
+void print_table(const ordered_json& results) {
+  const auto& models = results["models"];
+  const bool several = results["seeds"].size() > 1, language = experiments::are_of_language_models(results);
+  std::size_t widest = results["experiment"].get<std::string>().size();
+  for (const auto& model : models) widest = std::max(widest, model["name"].get<std::string>().size());
+  fmt::print("\n{:{}} {:>10}  {}{:>15}  {:>7}  {:>9}  {:>6}  {:>9}\n", results["experiment"].get<std::string>(), widest,
+             "parameters", language ? "   tokens  " : "", language ? "bits per byte" : "test accuracy",
+             language ? "diff." : "gain", "step", "ratio", "attention");
+  const auto& first = models.front();
+  for (const auto& model : models) {
+    const auto [mean, difference, more] =
+        language ? of_language_model(model, first, several) : of_classifier(model, first, several);
+    const std::size_t width = several ? 16 : 15;  // ± takes two bytes
+    fmt::print("{:{}} {:>10}  {}{:>{}}  {:>7}  {:>6.1f} ms  {:>5.2f}×  {:>8.2f}×\n", model["name"].get<std::string>(),
+               widest, model["parameters"].get<std::int64_t>(), more, mean, width, &model == &first ? "" : difference,
+               1e3 * model["step_seconds"].get<double>(), model["step_ratio"].get<double>(),
+               model["attention_ratio"].get<double>());
+  }
+  if (language) {
+    print_intervals(results);
+  } else {
+    print_tests(results);
+  }
+  for (const auto& model : models) print_level_weights(model);
+  if (language) print_samples(results);
+}
+
+}  // namespace hkt::cli
