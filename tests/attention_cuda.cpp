@@ -101,9 +101,21 @@ TEST_F(AttentionCuda, MatchesTheDefinitionInFloat32) {
   for (const auto& c : attention_cases()) expect_exact(c, at::kFloat, 3e-5, c.length + 1);
 }
 
+// How much each gradient changes because ⟨out, grad_out⟩ is taken from a rounded out, as FlashAttention takes it: by the gradient
+// of Σ error · lse. It matters where a sequence has a few tokens, whose dS nearly cancel in coarse blocks.
+std::vector<double> effects_of_rounding_out(const AttentionInputs& exact_inputs, const at::Tensor& error, bool causal) {
+  const auto& in = exact_inputs;
+  const auto [out, lse] = reference::attention(in.q, in.k, in.v, in.weights, causal, in.lengths, {}, in.start);
+  const auto grads = torch::autograd::grad({lse}, in.all(), {error}, {}, false, /*allow_unused=*/true);
+  std::vector<double> norms;
+  for (const auto& grad : grads) norms.push_back(grad.defined() ? grad.norm().item<double>() : 0);
+  return norms;
+}
+
 // ‖ours − exact‖ is at most twice the error of rounding the exact result, plus half a unit of rounding for what is rounded
 // on the way (probabilities and their gradients). Gradients of q and k are sums in which much cancels, so that unit is one
-// of the largest gradient among the levels and of that of v; seen are up to 0.3 of it for random inputs, more for short ones.
+// of the largest gradient among the levels and of that of v; seen are up to 0.3 of it for random inputs, more for short ones. And
+// what follows from the rounding of out.
 void expect_low_precision(const AttentionCase& c, at::ScalarType type, int64_t seed) {
   const auto inputs = make_inputs(c, type, seed, gpu);
   const auto direction = direction_for(c).to(type);
@@ -112,6 +124,8 @@ void expect_low_precision(const AttentionCase& c, at::ScalarType type, int64_t s
   const double unit = type == at::kHalf ? 1e-3 : 8e-3;
   const auto finite = [](const at::Tensor& tensor) { return tensor.masked_fill(tensor.isneginf(), 0); };
   const auto norm = [&](size_t i) { return finite(exact.tensors[i]).norm().item<double>(); };
+  const auto error = finite(ours.tensors[0].to(at::kDouble)).sub(exact.tensors[0]).mul(direction).sum(3);
+  const auto effects = effects_of_rounding_out(inputs.to(at::kDouble), error, c.causal);
   double largest = 0;
   for (size_t i = 2; i + 2 < ours.tensors.size(); ++i) largest = std::max(largest, norm(i));
   for (size_t i = 0; i < ours.tensors.size(); ++i) {
@@ -127,7 +141,7 @@ void expect_low_precision(const AttentionCase& c, at::ScalarType type, int64_t s
     const double way = is_of_a_level   ? 0.75 * largest + 0.25 * norm(ours.tensors.size() - 2)
                        : is_of_weights ? 0.5 * norm(i) + 1.5 * static_cast<double>(c.levels) * largest
                                        : 0.5 * norm(i);
-    const double allowed = 2 * rounding + unit * (way + 0.1);
+    const double allowed = 2 * rounding + unit * (way + 0.1) + (i >= 2 ? effects[i - 2] : 0);
     EXPECT_LE(difference(ours.tensors[i]), allowed)
         << describe(c, ours.names[i]) << ", " << type << ", norm " << norm(i) << ", rounding alone " << rounding;
   }
@@ -374,6 +388,7 @@ TEST_F(AttentionCuda, RunsOnTheCallersStreamAndInsideAGraph) {
       const auto inputs = make_inputs(c, at::kBFloat16, 4, gpu);
       const at::NoGradGuard no_grad;
       const auto expected = std::get<0>(fast(inputs, true));
+      torch::cuda::synchronize();  // the other stream does not wait for inputs and results of this one
       const auto stream = at::cuda::getStreamFromPool();
       const c10::cuda::CUDAStreamGuard on_stream(stream);
       at::cuda::CUDAGraph graph;

@@ -34,11 +34,15 @@ ModelConfig small_model() {
 }
 
 std::vector<ModelConfig> models() {
-  std::vector<ModelConfig> all(5, small_model());
+  std::vector<ModelConfig> all(9, small_model());
   all[1].levels = 1;
   all[2].key_heads = 1;  // hkt::attention_extend, which keeps no scores
   all[3].filter_on = FilterOn::projected;
   all[4].short_convolution = Convolution::depthwise;
+  all[5].filter = Filter::mean, all[5].positions = Positions::learned;
+  all[6].filter = Filter::dense, all[6].kernel_size = 2;  // row by row
+  all[7].psd = Psd::tied;
+  all[8].filter_on = FilterOn::projected, all[8].key_heads = 2, all[8].positions = Positions::none;
   return all;
 }
 
@@ -109,6 +113,18 @@ TEST_P(DecodingCuda, PromptsDraftsAndStepsMix) {
     state.truncate(shorter);
     lengths = shorter;
   }
+}
+
+// In the type that generating uses: rounding differs between steps and whole prompts.
+TEST_P(DecodingCuda, StepsInBfloat16AreCloseToAPrompt) {
+  const at::NoGradGuard no_grad;
+  LanguageModel model(GetParam());
+  model->to(gpu, at::kBFloat16);
+  const auto tokens = random_tokens(2, 60);
+  DecodingState steps(model, 2, 60), prompt(model, 2, 60);
+  const auto whole = prompt.extend(tokens);
+  for (int64_t t = 0; t < tokens.size(1); ++t)
+    expect_close(steps.step(tokens.select(1, t)).cpu(), whole.select(1, t).cpu(), 3e-2, "token " + std::to_string(t));
 }
 
 INSTANTIATE_TEST_SUITE_P(Options, DecodingCuda, ::testing::ValuesIn(models()));

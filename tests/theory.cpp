@@ -48,6 +48,34 @@ TEST(Theory, TheSpectrumIsThatOfTheWholeKernel) {
   }
 }
 
+// Against the covariance row by row; and a factor that moves from λ to the scores changes nothing.
+TEST(Theory, SharesOfLevelsAreCovariancesWithTheSum) {
+  torch::manual_seed(4);
+  for (const bool causal : {false, true}) {
+    auto head = random_head(3, 13, 4, causal);
+    const auto shares = level_shares(head);
+    const auto sum = combined(head, 3);
+    for (int64_t i = 1; i < 13; ++i) {
+      const auto row = [&](const at::Tensor& scores) { return scores[i].narrow(0, 0, causal ? i + 1 : 13); };
+      const auto all = row(sum);
+      for (int64_t level = 0; level < 3; ++level) {
+        const auto own =
+            head.weights[static_cast<size_t>(level)] * row(spread(head.levels[static_cast<size_t>(level)], level, 13));
+        const double covariance = ((own - own.mean()) * (all - all.mean())).sum().item<double>();
+        EXPECT_NEAR(shares[i][level].item<double>(), covariance / (all - all.mean()).square().sum().item<double>(),
+                    1e-10);
+      }
+      EXPECT_NEAR(shares[i].sum().item<double>(), 1, 1e-10);
+    }
+    if (causal) {
+      EXPECT_EQ(shares[0].abs().sum().item<double>(), 0) << "one key leaves no choice";
+    }
+    head.weights[1] *= 0.125;
+    head.levels[1] = head.levels[1] * 8;
+    hkt::testing::expect_close(level_shares(head), shares, 1e-12, "another gauge");
+  }
+}
+
 // Free projections with twice the head's width at most the model's: as many negative eigenvalues as positive ones.
 TEST(Theory, FreeProjectionsOfSeveralHeadsAreNeverSemidefinite) {
   torch::manual_seed(1);

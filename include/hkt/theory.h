@@ -43,6 +43,10 @@ HKT_EXPORT HeadScores head_scores(const std::vector<at::Tensor>& q, const std::v
 HKT_EXPORT at::Tensor spread(const at::Tensor& scores, std::int64_t level, std::int64_t length);
 // Σ over the first `kept` levels, λ renormalised; zero if their weights are all zero. kept = L gives S itself.
 HKT_EXPORT at::Tensor combined(const HeadScores& head, std::int64_t kept);
+// What each level contributes to each query's choice among its visible keys j: the covariance over j of λ_l s(l) with S over the
+// variance of S. [T, L], each row's shares sum to 1 and may be negative; zeros where S does not distinguish the keys. Unlike λ
+// they do not change when a factor moves between λ and the filters.
+HKT_EXPORT at::Tensor level_shares(const HeadScores& head);
 
 // ---- 2. Reciprocal and directional attention ----
 

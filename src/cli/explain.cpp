@@ -6,6 +6,7 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -55,6 +56,18 @@ ordered_json matrix(const at::Tensor& square) {
   return report::quantised({values.const_data_ptr<double>(), static_cast<std::size_t>(values.numel())}, values.size(0));
 }
 
+// [T, L] as lists; three digits are enough to look at.
+ordered_json rows_of(const at::Tensor& shares) {
+  auto rows = ordered_json::array();
+  for (std::int64_t i = 0; i < shares.size(0); ++i) {
+    auto row = ordered_json::array();
+    for (std::int64_t l = 0; l < shares.size(1); ++l)
+      row.push_back(std::round(1e3 * shares[i][l].item<double>()) / 1e3);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 at::Tensor attention_of(const theory::HeadScores& head) {
   auto scores = theory::combined(head, static_cast<std::int64_t>(head.levels.size()));
   if (head.causal) scores = scores.masked_fill(at::ones_like(scores, at::kBool).triu(1), -INFINITY);
@@ -69,7 +82,10 @@ ordered_json maps_of(TransformerImpl& model, const ModelConfig& config, const at
       const auto head = seen.head(attention, config, index);
       ordered_json levels = ordered_json::array();
       for (const auto& level : head.levels) levels.push_back(matrix(level));
-      heads.push_back({{"weights", head.weights}, {"attention", matrix(attention_of(head))}, {"levels", levels}});
+      heads.push_back({{"weights", head.weights},
+                       {"attention", matrix(attention_of(head))},
+                       {"levels", levels},
+                       {"shares", rows_of(theory::level_shares(head))}});
     }
     blocks.push_back({{"heads", std::move(heads)}});
   });
@@ -99,6 +115,22 @@ std::vector<Answer> answers_of(TransformerImpl& model, const std::vector<std::st
     answers.push_back({data::token_text(config.data.task, token), probabilities[i].item<double>()});
   }
   return answers;
+}
+
+// After each token of a language model: the next one that it found most probable, and the probability of the one that came.
+ordered_json expectations_of(TransformerImpl& model, const Config& config, const at::Tensor& tokens) {
+  auto rows = ordered_json::array();
+  const auto probabilities = at::softmax(model.forward(tokens.unsqueeze(0))[0], 1);
+  for (std::int64_t i = 0; i < tokens.size(0); ++i) {
+    const auto [probability, best] = probabilities[i].max(0);
+    ordered_json row = {
+        {"token", data::token_text(config.data.task, static_cast<std::uint8_t>(best.item<std::int64_t>()))},
+        {"probability", probability.item<double>()},
+        {"actual", nullptr}};
+    if (i + 1 < tokens.size(0)) row["actual"] = probabilities[i][tokens[i + 1]].item<double>();
+    rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 int run(const Options& options) {
@@ -146,6 +178,7 @@ int run(const Options& options) {
   for (const auto& [label, probability] : answers)
     data["probabilities"].push_back({{"label", label}, {"probability", probability}});
   for (const auto token : input.tokens) data["tokens"].push_back(data::token_text(config.data.task, token));
+  if (config.model.kind == ModelKind::language) data["expected"] = expectations_of(*model, config, tokens);
   data["blocks"] = maps_of(*model, config.model, tokens);
   data["where"] = train::provenance();
   write_file(options.out, report::explanation(data));

@@ -32,7 +32,8 @@ at::ScalarType type_of(const std::string& precision) {
 
 int run(const Options& options) {
   const auto type = type_of(options.precision);
-  const auto trained = train::load_model({options.folder}, at::kCPU, warn);
+  auto trained = train::load_model({options.folder}, at::kCPU, warn);
+  trained.identity.config.data.source.clear();  // where this machine had the archive means nothing elsewhere
   const train::RunDirectory out{options.out};
   train::check_free(out.folder);
   std::error_code error;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -118,6 +119,14 @@ LanguageModel language_model_of(const Options& options, at::Device device) {
   return model;
 }
 
+// Threads that read the weights of one token wait for each other some hundred times, so that small models are faster with fewer.
+int default_threads(const LanguageModelImpl& model) {
+  constexpr std::int64_t bytes_per_thread = std::int64_t{32} << 20;
+  std::int64_t bytes = 0;
+  for (const auto& parameter : model.parameters()) bytes += static_cast<std::int64_t>(parameter.nbytes());
+  return static_cast<int>(std::clamp<std::int64_t>(bytes / bytes_per_thread, 1, at::get_num_threads()));
+}
+
 // What a text became.
 struct Written {
   std::string text, why;
@@ -168,8 +177,9 @@ int run(const Options& options) {
     if (stop.empty()) throw std::invalid_argument("--stop is empty; it must be the text to stop before.");
   }
   const auto device = chosen_device(options.machine);
-  if (options.machine.threads) at::set_num_threads(*options.machine.threads);
-  Generation generation(language_model_of(options, device), device);
+  const auto model = language_model_of(options, device);
+  at::set_num_threads(options.machine.threads.value_or(default_threads(*model)));
+  Generation generation(model, device);
   const auto prompts = prompts_of(options);
   for (const auto& prompt : prompts) {
     if (prompt.find('\0') != std::string::npos)

@@ -14,6 +14,7 @@
 #include "positions.h"
 #ifdef HKT_WITH_CUDA
 #include "nn/graphed_step_cuda.h"
+#include "ops/decoding_rows_cuda.h"
 #endif
 
 namespace hkt {
@@ -81,7 +82,18 @@ at::Tensor filtered(const at::Tensor& window, const at::Tensor& weight) {
   return (window.unflatten(2, {weight.size(0), -1}) * weight).sum(2);
 }
 
-// One layer of one call.
+// Whether two kernels make all rows of a step (ops/decoding_rows_cuda.h).
+bool fuses_rows(const ModelConfig& model, const Plan& plan) {
+#ifdef HKT_WITH_CUDA
+  return plan.ends.is_cuda() && plan.queries == 1 && (model.levels == 1 || model.filter != Filter::dense) &&
+         model.projections == Projections::shared && model.psd == Psd::free && model.head_width() % 2 == 0;
+#else
+  static_cast<void>(model), static_cast<void>(plan);
+  return false;
+#endif
+}
+
+// One layer of one call. `rotations` are those of the new rows, or of all positions where the kernels choose.
 class LayerCall {
  public:
   LayerCall(HierarchicalAttentionImpl& attention, LayerCache& cache, const Plan& plan, const at::Tensor& rotations,
@@ -96,9 +108,13 @@ class LayerCall {
   // x [B, n, width]
   at::Tensor run(const at::Tensor& x) {
     const auto mixed = attention_.convolution ? convolved(x) : x;
-    add_queries_and_keys(mixed);
     const auto values = attention_.value(model_.convolution_on == ConvolutionOn::qkv ? mixed : x);
-    rows_of(cache_.v).index_copy_(0, plan_.level[0].cache, values.view({-1, model_.head_width()}));
+    if (fuses_rows(model_, plan_)) {
+      add_rows_at_once(mixed, values);
+    } else {
+      rows_of(cache_.v).index_copy_(0, plan_.level[0].cache, values.view({-1, model_.head_width()}));
+      add_queries_and_keys(mixed);
+    }
     return attention_.output(attend().transpose(1, 2).flatten(2));
   }
 
@@ -149,28 +165,58 @@ class LayerCall {
       begin += own.rows;
       rows_of(cache_.k[l]).index_copy_(0, own.cache, k.transpose(1, 2).reshape({-1, width}));
       if (level == 0) {
-        finest_q_ = q;
+        queries_ = {q};
       } else {
         cache_.q[l - 1].index_copy_(0, own.ring, q.transpose(1, 2).reshape({-1, model_.width}));
       }
     }
+    for (std::size_t l = 1; l < cache_.k.size(); ++l) {
+      const auto kept = cache_.q[l - 1].index_select(0, plan_.level[l].queries);
+      queries_.push_back(kept.view({x.size(0), plan_.level[l].query_rows, model_.heads, -1}).transpose(1, 2));
+    }
   }
+
+#ifdef HKT_WITH_CUDA
+  void add_rows_at_once(const at::Tensor& x, const at::Tensor& values) {
+    std::vector<at::Tensor> filters;
+    for (const auto& filter : attention_.filters) filters.push_back(filter->weight);
+    const auto all_levels = [&](const at::Tensor& finest) {
+      if (filters.empty()) return finest;
+      return ops::new_rows_cuda(finest.squeeze(1), plan_.ends, cache_.inputs, filters);
+    };
+    const auto projected = [&](const at::Tensor& rows) { return at::linear(rows, attention_.query_key_weight(0)); };
+    const auto rows = model_.filter_on == FilterOn::projected ? all_levels(projected(x)) : projected(all_levels(x));
+    queries_ =
+        ops::place_rows_cuda(rows, values.squeeze(1), plan_.ends, rotations_, {cache_.k, cache_.v, cache_.q}).unbind();
+  }
+#else
+  void add_rows_at_once(const at::Tensor& /*x*/, const at::Tensor& /*values*/) {}
+#endif
 
   // [B, heads, n, head width]
   at::Tensor attend() {
-    const std::int64_t batch = plan_.ends.size(0);
-    std::vector<at::Tensor> q = {finest_q_}, k;
-    for (std::size_t l = 0; l < cache_.k.size(); ++l) {
-      k.push_back(cache_.k[l].narrow(2, 0, cache_.k[l].size(2) - 1));
-      if (l == 0) continue;
-      const auto rows = cache_.q[l - 1].index_select(0, plan_.level[l].queries);
-      q.push_back(rows.view({batch, plan_.level[l].query_rows, model_.heads, -1}).transpose(1, 2));
-    }
+    // Chunks of prompts: where all sequences are equally long, the host knows their lengths, and one pass takes as long as they are.
+    constexpr std::int64_t least_chunk = 64;
+    if (plan_.queries >= least_chunk && plan_.start >= 0) return attend_from_start();
+    std::vector<at::Tensor> k;
+    for (const auto& cache : cache_.k) k.push_back(cache.narrow(2, 0, cache.size(2) - 1));
     const auto v = cache_.v.narrow(2, 0, cache_.v.size(2) - 1);
     if (plan_.queries == 1 && !cache_.coarse.empty()) {
-      return std::get<0>(hkt::decode(q, k, v, attention_.weights(), plan_.ends, cache_.coarse, {}, stale_));
+      return std::get<0>(hkt::decode(queries_, k, v, attention_.weights(), plan_.ends, cache_.coarse, {}, stale_));
     }
-    return std::get<0>(hkt::attention_extend(q, k, v, attention_.weights(), plan_.ends));
+    return std::get<0>(hkt::attention_extend(queries_, k, v, attention_.weights(), plan_.ends));
+  }
+
+  at::Tensor attend_from_start() const {
+    const auto end = plan_.start + plan_.queries;
+    std::vector<at::Tensor> q, k;
+    for (std::size_t l = 0; l < cache_.k.size(); ++l) {
+      const auto rows = level_rows(end, static_cast<std::int64_t>(l));
+      k.push_back(cache_.k[l].narrow(2, 0, rows));
+      q.push_back(queries_[l].narrow(2, 0, rows - (plan_.start >> l)));
+    }
+    const auto v = cache_.v.narrow(2, 0, end);
+    return std::get<0>(hkt::attention(q, k, v, attention_.weights(), /*causal=*/true, {}, {}, plan_.start));
   }
 
   HierarchicalAttentionImpl& attention_;
@@ -179,7 +225,7 @@ class LayerCall {
   const Plan& plan_;
   const at::Tensor& rotations_;
   bool stale_;
-  at::Tensor finest_q_;
+  std::vector<at::Tensor> queries_;  // by level, as attention takes them
 };
 
 // A step on a GPU as a CUDA graph. What it launches does not depend on the positions, which it reads from the plan's indices.
@@ -242,8 +288,11 @@ struct DecodingState::Impl {
   at::Tensor run(const at::Tensor& tokens, const Plan& plan) {
     at::Tensor factors;
     if (sizes.model.positions == Positions::rotary) {
-      factors = positions::rotations(rotations, plan.row_positions, sizes.capacity, sizes.model.head_width(),
-                                     c10::typeMetaToScalarType(options.dtype()));
+      const auto type = c10::typeMetaToScalarType(options.dtype());
+      const auto width = sizes.model.head_width();
+      factors = fuses_rows(sizes.model, plan)
+                    ? positions::all_rotations(rotations, sizes.capacity, width, type, options.device())
+                    : positions::rotations(rotations, plan.row_positions, sizes.capacity, width, type);
     }
     auto x = model->embedded(tokens, plan.token_positions.view_as(tokens), sizes.capacity);
     for (std::size_t i = 0; i < layers.size(); ++i) {

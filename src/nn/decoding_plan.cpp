@@ -191,6 +191,9 @@ Plan make_plan(const Sizes& sizes, const Indices& ends, std::int64_t n, at::Devi
   plan.token_positions = list[token_positions];
   plan.row_positions = list[row_positions];
   plan.convolution_window = list[convolution];
+  const auto first = ends.front() - n;
+  const bool together = std::all_of(ends.begin(), ends.end(), [&](auto end) { return end == ends.front(); });
+  plan.start = together && first >= 0 ? first : -1;
   return plan;
 }
 

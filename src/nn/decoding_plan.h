@@ -47,6 +47,7 @@ struct Plan {
   at::Tensor token_positions;    // [B · n], those of padding are 0
   at::Tensor row_positions;  // of all new rows, the levels of a sequence one after the other: the angles they rotate by
   at::Tensor convolution_window;  // [B · n · taps], in the ring of level 0
+  std::int64_t start = -1;        // the position of the first token if it is the same in all sequences, else −1
 };
 
 // n tokens are appended, so that the sequences have the lengths `ends`. On the CPU, levels that get no row are left out; on CUDA

@@ -73,6 +73,10 @@ at::Tensor rotate(Table& table, const at::Tensor& x, int64_t stride) {
   return rotated(x, factors(table, length, width, x.scalar_type(), x.device()).slice(0, 0, length, stride).view(shape));
 }
 
+at::Tensor all_rotations(Table& table, int64_t end, int64_t width, at::ScalarType type, const at::Device& device) {
+  return factors(table, end, width, type, device);
+}
+
 at::Tensor rotations(Table& table, const at::Tensor& position, int64_t end, int64_t width, at::ScalarType type) {
   return factors(table, end, width, type, position.device()).index_select(0, position).unsqueeze(1);
 }

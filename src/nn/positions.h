@@ -20,6 +20,9 @@ at::Tensor sinusoids(Table& table, int64_t length, int64_t width, const at::Tens
 // x [B, T, …, width] with the pairs (x[2i], x[2i + 1]) of row m rotated by the angle stride · m / 10000^(2i/width).
 at::Tensor rotate(Table& table, const at::Tensor& x, int64_t stride);
 
+// The factors that rotate rows at each position below `end`, and some more: complex, [at least end, width / 2].
+at::Tensor all_rotations(Table& table, int64_t end, int64_t width, at::ScalarType type, const at::Device& device);
+
 // The factors that rotate rows at the given positions, int64 and below `end`: complex, [count, 1, width / 2]; `type` is that of
 // the rows.
 at::Tensor rotations(Table& table, const at::Tensor& position, int64_t end, int64_t width, at::ScalarType type);

@@ -5,7 +5,6 @@
 #include <cmath>
 
 namespace hkt::ops {
-namespace {
 
 kernels::Element element_of(at::ScalarType type) {
   switch (type) {
@@ -18,9 +17,11 @@ kernels::Element element_of(at::ScalarType type) {
     case at::kHalf:
       return kernels::Element::float16;
     default:
-      TORCH_CHECK(false, "hkt::attention: no kernel for ", type);
+      TORCH_CHECK(false, "hkt: no kernel for ", type);
   }
 }
+
+namespace {
 
 // The kernels read and write contiguous rows only.
 bool has_contiguous_rows(const at::Tensor& tensor) { return tensor.size(-1) == 1 || tensor.stride(-1) == 1; }

@@ -7,6 +7,9 @@
 
 namespace hkt::ops {
 
+// Throws c10::Error for a type that the kernels do not take.
+kernels::Element element_of(at::ScalarType type);
+
 // A kernel's arguments and the tensors they point into. A tensor whose last stride is not 1 is held as a copy.
 template <class Problem>
 struct AttentionCall {

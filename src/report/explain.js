@@ -28,7 +28,7 @@ let head; // the selected head, unpacked
 
 function unpackHead() {
   const packed = data.blocks[state.block].heads[state.head];
-  head = { weights: packed.weights, attention: matrix(packed.attention), levels: packed.levels.map(matrix) };
+  head = { weights: packed.weights, attention: matrix(packed.attention), levels: packed.levels.map(matrix), shares: packed.shares };
   head.scores = Array.from({ length }, (_, i) => Array.from({ length }, (_, j) =>
     head.levels.reduce((sum, level, l) => sum + head.weights[l] * level[i >> l][j >> l], 0)));
 }
@@ -43,6 +43,10 @@ extra.textContent = `
 .strip span.selected { outline: 2px solid var(--accent); }
 .strip.image { display: grid; grid-template-columns: repeat(32, 1fr); width: min(100%, 20rem); line-height: 1; }
 .strip.image span { aspect-ratio: 1; padding: 0; border-radius: 0; font-size: 0; }
+.shares { width: auto; margin-bottom: .5rem; }
+.shares td, .shares thead th { text-align: right; min-width: 5rem; white-space: nowrap; }
+.shares tbody th { text-align: left; font-weight: normal; }
+.strips { margin-top: 1rem; }
 .choices { display: flex; gap: 1rem; flex-wrap: wrap; margin: 1rem 0; }
 select { font: inherit; color: inherit; background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .2rem .5rem; }`;
 document.head.append(extra);
@@ -52,7 +56,8 @@ function strip(title, parent) {
   const caption = element('figcaption');
   const line = element('div', undefined, { class: 'strip' + (data.image ? ' image' : ''), role: 'group', 'aria-label': title });
   const spans = tokens.map((text, i) => {
-    const made = element('span', data.image ? '' : text + (data.spaced ? ' ' : ''), { title: 'token ' + i + ': ' + text });
+    const shown = text === '\\x0a' ? '↵\n' : text + (data.spaced ? ' ' : '');
+    const made = element('span', data.image ? '' : shown, { title: 'token ' + i + ': ' + text });
     made.addEventListener('mouseenter', () => { if (!state.pinned) showToken(i); });
     made.addEventListener('click', () => { state.pinned = !state.pinned || state.token !== i; showToken(i); });
     return made;
@@ -80,9 +85,42 @@ function top(values) {
     .map(([v, j]) => '“' + tokens[j] + '” at ' + j + ' (' + v.toFixed(3) + ')').join(', ');
 }
 
+// ---- the levels that a token used: what each contributes to the choice among the keys it sees
+
+const percent = share => (100 * share).toFixed(0) + ' %';
+
+function meanShares(heads, token) {
+  return head.weights.map((_, l) => heads.reduce((sum, h) => sum + h.shares[token][l], 0) / heads.length);
+}
+
+function showShares(token) {
+  const heads = data.blocks[state.block].heads;
+  const rows = [['this head', head.shares[token]], ['block ' + state.block + ', mean over heads', meanShares(heads, token)],
+    ['all blocks, mean over heads', meanShares(data.blocks.flatMap(block => block.heads), token)]];
+  used.body.replaceChildren(...rows.map(([name, shares]) => {
+    const row = element('tr');
+    row.append(element('th', name, { scope: 'row' }), ...shares.map(share => {
+      const cell = element('td', percent(share));
+      cell.style.background = `color-mix(in srgb, ${color('--accent')} ${Math.round(60 * Math.max(0, Math.min(1, share)))}%, transparent)`;
+      return cell;
+    }));
+    return row;
+  }));
+  used.caption.textContent = 'Of what distinguishes the keys for token ' + token + ', “' + tokens[token] + '”: the covariance of a ' +
+    'level’s weighted scores with the sum of all, over the variance of the sum. A negative share works against the others.';
+}
+
+function expectation(token) {
+  if (!data.expected) return '';
+  const expected = data.expected[token];
+  return ' After it the model expects “' + expected.token + '” (' + expected.probability.toFixed(3) + ')' +
+    (expected.actual === null ? '.' : '; “' + tokens[token + 1] + '” came (' + expected.actual.toFixed(3) + ').');
+}
+
 function showToken(token) {
   state.token = token;
-  paint(attended, head.attention[token], 'Token ' + token + ', “' + tokens[token] + '”, attends most to ' + top(head.attention[token]) + '.');
+  if (used) showShares(token);
+  paint(attended, head.attention[token], 'Token ' + token + ', “' + tokens[token] + '”, attends most to ' + top(head.attention[token]) + '.' + expectation(token));
   scales.forEach((view, l) => {
     const row = head.levels[l][token >> l];
     paint(view, tokens.map((_, j) => row[j >> l]), 'Scores of position ' + (token >> l) + ' of level ' + l + ', which covers ' +
@@ -126,7 +164,7 @@ function drawMaps() {
 page.replaceChildren();
 page.append(element('h1', data.title));
 const predicted = data.probabilities.find(p => p.label === data.prediction);
-page.append(element('p', 'Prediction: ' + data.prediction + ' (' + (100 * predicted.probability).toFixed(1) + ' %)' +
+page.append(element('p', (data.expected ? 'Most probable next token: ' : 'Prediction: ') + data.prediction + ' (' + (100 * predicted.probability).toFixed(1) + ' %)' +
   (data.label === null ? '.' : '; the label is ' + data.label + '.'), { class: 'answer' }));
 const choices = element('div', undefined, { class: 'choices' });
 for (const [name, count] of [['block', data.blocks.length], ['head', data.blocks[0].heads.length]]) {
@@ -139,6 +177,19 @@ for (const [name, count] of [['block', data.blocks.length], ['head', data.blocks
 }
 page.append(choices, element('p', 'Hover over a token to see where it attends at each level; click to pin it.', { class: 'soft' }));
 unpackHead();
+let used;
+if (head.weights.length > 1) {
+  const card = element('figure'), table = element('table', undefined, { class: 'shares' }), top = element('tr');
+  used = { body: element('tbody'), caption: element('figcaption') };
+  top.append(element('th', ''), ...head.weights.map((_, l) => element('th', 'level ' + l, { scope: 'col' })));
+  const header = element('thead');
+  header.append(top);
+  table.append(header, used.body);
+  const scroll = element('div', undefined, { class: 'scroll' });
+  scroll.append(table);
+  card.append(element('h3', 'Levels that the selected token uses'), scroll, used.caption);
+  page.append(card);
+}
 const strips = element('div', undefined, { class: 'strips' });
 page.append(strips);
 const attended = strip('Attention of the selected token', strips);

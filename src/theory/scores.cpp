@@ -39,4 +39,25 @@ at::Tensor combined(const HeadScores& head, std::int64_t kept) {
   return sum;
 }
 
+at::Tensor level_shares(const HeadScores& head) {
+  auto visible = at::ones({head.length, head.length}, at::kDouble);
+  if (head.causal) visible = visible.tril();
+  const auto keys = visible.sum(1, true);
+  // Each row without its mean over the visible keys.
+  const auto centred = [&](const at::Tensor& scores) {
+    return (scores - (scores * visible).sum(1, true) / keys) * visible;
+  };
+  std::vector<at::Tensor> parts;
+  auto sum = at::zeros_like(visible);
+  for (size_t level = 0; level < head.levels.size(); ++level) {
+    parts.push_back(
+        centred(head.weights[level] * spread(head.levels[level], static_cast<int64_t>(level), head.length)));
+    sum.add_(parts.back());
+  }
+  const auto variance = sum.square().sum(1);
+  std::vector<at::Tensor> shares;
+  for (const auto& part : parts) shares.push_back(at::where(variance > 0, (part * sum).sum(1) / variance, 0.0));
+  return at::stack(shares, 1);
+}
+
 }  // namespace hkt::theory

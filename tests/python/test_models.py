@@ -45,6 +45,31 @@ def test_they_are_what_their_readme_says(name):
         assert abs(answer["probability"] - probabilities.max().item()) < 1e-4
 
 
+def test_the_language_model_writes_out_of_the_box(tmp_path):
+    folder = models / "enwik8-hkt"
+    assert (folder / "model.safetensors").stat().st_size <= 10e6
+    process = run("generate", folder, "--prompt", "The history of ", "--tokens", 60, "--temperature", 0, "--json", "--device", "cpu", data=tmp_path / "none")
+    assert process.returncode == 0, process.stderr
+    text = json.loads(process.stdout)["text"]
+    assert len(text.encode()) == 60
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        parameters = {key: file.get_tensor(key).double() for key in file.keys()}
+        config = json.loads(file.metadata()["config"])
+    tokens = torch.tensor([list(("The history of " + text).encode())])
+    best = plain_model.predict_next(config["model"], parameters, tokens)[0].topk(2, dim=1)
+    clear = best.values[:-1, 0] - best.values[:-1, 1] > 1e-3
+    prompt = len("The history of ")
+    wrong = best.indices[prompt - 1 : -1, 0] != tokens[0, prompt:]
+    assert not (wrong & clear[prompt - 1 :]).any()
+
+
+@pytest.mark.parametrize("name", ["imdb-hkt", "imdb-standard", "enwik8-hkt"])
+def test_they_name_no_folder_of_the_machine_that_made_them(name):
+    config = json.loads((models / name / "config.json").read_text())
+    with safe_open(models / name / "model.safetensors", "pt") as file:
+        assert json.loads(file.metadata()["config"])["data"].get("source", "") == config["data"].get("source", "") == ""
+
+
 def test_an_exported_model_predicts_what_the_run_does(tmp_path):
     copy = tmp_path / "copy"
     process = run("export", models / "imdb-hkt", "--out", copy, "--precision", "float32")

@@ -15,9 +15,11 @@
 #include "hkt/modules.h"
 #include "train/optimizer.h"
 
-namespace hkt::train {
-
+namespace hkt {
 class GraphedStep;
+}
+
+namespace hkt::train {
 
 // What a model is judged by on validation.
 struct Quality {
