@@ -89,6 +89,7 @@ void own_text(Protocol& protocol, const ConfigDraft& base, Budget budget) {
   side_by_side(protocol, base, {base.config().model.levels});
   if (budget == Budget::quick) return;
   tune(protocol);
+  add_equal_time(protocol);
   protocol.seeds = {0, 1, 2};
 }
 

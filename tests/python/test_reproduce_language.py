@@ -20,6 +20,9 @@ TINY = [
 ]
 
 
+KEPT = ["--only", "standard", "convolution", "hkt", "standard-longer"]  # of the full budget
+
+
 @pytest.fixture(scope="module")
 def books(tmp_path_factory):
     folder = tmp_path_factory.mktemp("books")
@@ -45,7 +48,7 @@ def reproduce(out, books, data, *arguments, budget="full"):
 def full(tmp_path_factory, books, data):
     """The folder of a finished experiment, and what was printed. Not to be changed."""
     folder = tmp_path_factory.mktemp("runs")
-    process = reproduce(folder, books, data, "--jobs", 2, "--only", "standard", "convolution", "hkt")
+    process = reproduce(folder, books, data, "--jobs", 2, *KEPT)
     assert process.returncode == 0, process.stderr
     return folder / "lm-full", process.stdout
 
@@ -57,13 +60,14 @@ def results_in(folder):
 def test_the_numbers_are_those_of_eval(full, data):
     folder, _ = full
     results = results_in(folder)
-    assert results["kind"] == "language" and [model["name"] for model in results["models"]] == ["standard", "convolution", "hkt"]
+    assert results["kind"] == "language" and [model["name"] for model in results["models"]] == KEPT[1:]
     records = {record["name"]: record for record in results["runs"]}
     for model in results["models"]:
         assert len(model["test_bits_per_byte"]) == len(model["runs"]) == 3
         assert model["mean"] == pytest.approx(numpy.mean(model["test_bits_per_byte"]))
         assert model["deviation"] == pytest.approx(numpy.std(model["test_bits_per_byte"], ddof=1))
-        assert model["tokens"] == 2 * 6 * 4 * 32 and model["training_seconds"] > 0
+        epochs = 3 if model["name"] == "standard-longer" else 2
+        assert model["tokens"] == epochs * 6 * 4 * 32 and model["training_seconds"] > 0
         for name, bits in zip(model["runs"], model["test_bits_per_byte"]):
             assert records[name]["test"]["bits_per_byte"] == bits
     name = results["models"][2]["runs"][1]
@@ -94,7 +98,7 @@ def test_intervals_are_those_of_the_formulas(full):
     results = results_in(folder)
     values = {model["name"]: numpy.array(model["test_bits_per_byte"]) for model in results["models"]}
     assert {(c["model"], c["with"]) for c in results["comparisons"]} == {
-        ("convolution", "standard"), ("hkt", "standard"), ("hkt", "convolution")}
+        ("convolution", "standard"), ("hkt", "standard"), ("hkt", "convolution"), ("hkt", "standard-longer")}
     for comparison in results["comparisons"]:
         own, base = values[comparison["model"]], values[comparison["with"]]
         difference = own - base
@@ -116,7 +120,10 @@ def test_rates_are_chosen_by_the_lowest_loss(full):
     folder, _ = full
     results = results_in(folder)
     records = {record["name"]: record for record in results["runs"]}
-    for model in results["models"]:
+    *tuned, longer = results["models"]
+    assert longer["name"] == "standard-longer" and "candidates" not in longer
+    assert longer["learning_rate"] == tuned[0]["learning_rate"] and longer["runs"] == [f"standard-longer-seed{seed}" for seed in range(3)]
+    for model in tuned:
         best = min(model["candidates"], key=lambda candidate: candidate["validation"])
         assert len(model["candidates"]) == 3 and model["runs"][0] == best["run"]
         last = json.loads((folder / best["run"] / "metrics.jsonl").read_text().splitlines()[-1])
@@ -146,7 +153,7 @@ def test_nothing_is_done_twice(full, books, data):
     changed, lost = (folder / before["models"][2]["runs"][0], folder / before["models"][0]["runs"][0])
     assert run("eval", changed, "--split", "validation", data=data).returncode == 0
     (lost / "sample.json").unlink()
-    process = reproduce(folder.parent, books, data, "--only", "standard", "convolution", "hkt", "--json")
+    process = reproduce(folder.parent, books, data, *KEPT, "--json")
     assert process.returncode == 0, process.stderr
     (after,) = json.loads(process.stdout)
     for one, two in zip(before["models"], after["models"]):
@@ -224,7 +231,7 @@ def test_the_report_has_the_numbers(full, tmp_path):
     language, classifiers = shown["comparisons"]
     assert language["models"] == results["models"] and language["comparisons"] == results["comparisons"]
     assert classifiers["models"] == json.loads(published.read_text())["models"]
-    assert [run["name"] for run in shown["runs"][:3]] == [model["runs"][0] for model in results["models"]]
+    assert [run["name"] for run in shown["runs"][:4]] == [model["runs"][0] for model in results["models"]]
     best = results["models"][2]
     assert f"{best['mean']:.3f} bits per byte on test" in shown["answers"][0]
     for comparison in results["comparisons"]:
@@ -252,8 +259,8 @@ def test_the_page_opens_and_shows_both_kinds(full, tmp_path):
         assert f"{model['mean']:.3f} ± {model['deviation']:.3f}" in text
     for title in ("Bits per byte against what was read", "Bits per byte against time", "by position in the context", "Validation accuracy by epoch"):
         assert title in text
-    assert text.count('class="sample"') == 3 and results["runs"][0]["sample"]["prompt"].splitlines()[0] in text
-    assert text.count("paired by seed") == 3 and text.count("by Welch") == 3
+    assert text.count('class="sample"') == 4 and results["runs"][0]["sample"]["prompt"].splitlines()[0] in text
+    assert text.count("paired by seed") == 4 and text.count("by Welch") == 4
 
 
 def test_results_that_lack_something_are_refused(full, tmp_path):
