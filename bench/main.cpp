@@ -6,6 +6,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -90,7 +91,7 @@ class ResultsFile {
 int main(int count, char** arguments) {
   bool quick = false, cuda = false;
   std::string out;
-  std::set<int> only;
+  std::set<std::size_t> only;
   for (int i = 1; i < count; ++i) {
     const std::string argument = arguments[i];
     if (argument == "--quick") {
@@ -101,7 +102,15 @@ int main(int count, char** arguments) {
       out = arguments[++i];
     } else if (argument == "--only" && i + 1 < count) {
       std::istringstream numbers(arguments[++i]);
-      for (std::string text; std::getline(numbers, text, ',');) only.insert(std::atoi(text.c_str()));
+      for (std::string text; std::getline(numbers, text, ',');) {
+        std::size_t table = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), table);
+        if (error != std::errc() || end != text.data() + text.size() || table == 0) {
+          std::cerr << "hkt_bench: --only has '" << text << "'; it must be numbers of tables, from 1 on\n";
+          return 2;
+        }
+        only.insert(table);
+      }
     } else {
       std::cerr << "hkt_bench: unknown argument '" << argument
                 << "'; allowed are --quick, --cuda, --only N and --out NAME\n";
@@ -139,7 +148,7 @@ int main(int count, char** arguments) {
                                         &hkt::bench::cuda_language_training_steps,
                                         &hkt::bench::cuda_generation_steps};
   const auto& measures = cuda ? on_cuda : on_cpu;
-  const auto is_wanted = [&](size_t i) { return only.empty() || only.count(static_cast<int>(i) + 1) > 0; };
+  const auto is_wanted = [&](size_t i) { return only.empty() || only.contains(i + 1); };
   ResultsFile results(out, command_line(count, arguments), !only.empty());
   for (size_t i = 0; i < measures.size(); ++i) {
     if (!is_wanted(i)) continue;

@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include <utility>
+
 #include "attention_inputs.h"
 #include "hkt/ops.h"
 
@@ -104,7 +106,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 AttentionOutput attention_autograd(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
                                    bool causal, const OptionalTensor& lengths, std::optional<double> scale,
                                    c10::SymInt start) {
-  const auto outputs = AttentionFunction::apply(q, k, v, weights, causal, lengths, scale, start);
+  const auto outputs = AttentionFunction::apply(q, k, v, weights, causal, lengths, scale, std::move(start));
   return {outputs[0], outputs[1]};
 }
 
@@ -115,8 +117,8 @@ struct AttentionBackwardFunction : torch::autograd::Function<AttentionBackwardFu
                                const at::Tensor& out, const at::Tensor& lse, bool causal, const OptionalTensor& lengths,
                                std::optional<double> scale, c10::SymInt start) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return flatten(
-        call_attention_backward(grad_out, grad_lse, {q, k, v, weights, causal, lengths, scale, start}, out, lse));
+    return flatten(call_attention_backward(grad_out, grad_lse,
+                                           {q, k, v, weights, causal, lengths, scale, std::move(start)}, out, lse));
   }
   static variable_list backward(AutogradContext*, const variable_list&) {
     TORCH_CHECK_NOT_IMPLEMENTED(false,
@@ -130,8 +132,8 @@ AttentionGradients attention_backward_autograd(const at::Tensor& grad_out, const
                                                const at::Tensor& weights, const at::Tensor& out, const at::Tensor& lse,
                                                bool causal, const OptionalTensor& lengths, std::optional<double> scale,
                                                c10::SymInt start) {
-  const auto flat =
-      AttentionBackwardFunction::apply(grad_out, grad_lse, q, k, v, weights, out, lse, causal, lengths, scale, start);
+  const auto flat = AttentionBackwardFunction::apply(grad_out, grad_lse, q, k, v, weights, out, lse, causal, lengths,
+                                                     scale, std::move(start));
   const auto second = flat.begin() + static_cast<std::ptrdiff_t>(q.size());
   const auto end = second + static_cast<std::ptrdiff_t>(k.size());
   return {{flat.begin(), second}, {second, end}, end[0], end[1]};
@@ -140,7 +142,7 @@ AttentionGradients attention_backward_autograd(const at::Tensor& grad_out, const
 AttentionOutput attention_meta(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
                                bool causal, const OptionalTensor& lengths, std::optional<double> scale,
                                c10::SymInt start) {
-  const AttentionInputs inputs{q, k, v, weights, causal, lengths, scale, start};
+  const AttentionInputs inputs{q, k, v, weights, causal, lengths, scale, std::move(start)};
   check_attention_inputs(inputs);
   return empty_attention_output(q, v);
 }
@@ -150,7 +152,7 @@ AttentionGradients attention_backward_meta(const at::Tensor& grad_out, const Opt
                                            const at::Tensor& out, const at::Tensor& lse, bool causal,
                                            const OptionalTensor& lengths, std::optional<double> scale,
                                            c10::SymInt start) {
-  const AttentionInputs inputs{q, k, v, weights, causal, lengths, scale, start};
+  const AttentionInputs inputs{q, k, v, weights, causal, lengths, scale, std::move(start)};
   check_attention_inputs(inputs);
   check_attention_gradient(grad_out, grad_lse, inputs, out, lse);
   return in_types_of_inputs(empty_attention_gradients(inputs), weights);
@@ -167,8 +169,8 @@ AttentionOutput attention_autocast(at::TensorList q, at::TensorList k, const at:
   const auto cast = [&](const auto& tensors) { return at::autocast::cached_cast(type, tensors, device); };
   const auto cast_q = cast(q);
   const auto cast_k = cast(k);
-  return call_attention(
-      {cast_q, cast_k, cast(v), at::autocast::cached_cast(at::kFloat, weights, device), causal, lengths, scale, start});
+  return call_attention({cast_q, cast_k, cast(v), at::autocast::cached_cast(at::kFloat, weights, device), causal,
+                         lengths, scale, std::move(start)});
 }
 
 TORCH_LIBRARY_IMPL(hkt, Autograd, m) {

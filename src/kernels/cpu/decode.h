@@ -277,13 +277,14 @@ HKT_INLINE void add_values(const E* v, std::int64_t stride, int count, const Sum
   using Sum = SumType<E>;
   Pair<Sum> sums[QueryRows][Pairs];
 #pragma GCC unroll 4
-  for (int r = 0; r < QueryRows; ++r)
+  for (int r = 0; r < QueryRows; ++r) {
 #pragma GCC unroll 4
     for (int i = 0; i < Pairs; ++i) {
       const Sum* from = out + r * out_stride + i * pair_numbers<E>;
       sums[r][i] = {load(from), load(from + lanes<Sum>)};
     }
-  for (int key = 0; key < count; ++key)
+  }
+  for (int key = 0; key < count; ++key) {
 #pragma GCC unroll 4
     for (int i = 0; i < Pairs; ++i) {
       const Pair<Sum> numbers = read(v + key * stride + i * pair_numbers<E>);
@@ -294,14 +295,16 @@ HKT_INLINE void add_values(const E* v, std::int64_t stride, int count, const Sum
         sums[r][i].second += factor * numbers.second;
       }
     }
+  }
 #pragma GCC unroll 4
-  for (int r = 0; r < QueryRows; ++r)
+  for (int r = 0; r < QueryRows; ++r) {
 #pragma GCC unroll 4
     for (int i = 0; i < Pairs; ++i) {
       Sum* to = out + r * out_stride + i * pair_numbers<E>;
       store(to, sums[r][i].first);
       store(to + lanes<Sum>, sums[r][i].second);
     }
+  }
 }
 
 template <int QueryRows, class E>
