@@ -68,7 +68,7 @@ at::Tensor TransformerImpl::embedded(const at::Tensor& tokens) {
 }
 
 at::Tensor TransformerImpl::embedded(const at::Tensor& tokens, const at::Tensor& position, int64_t end) {
-  const auto x = embedding(tokens);
+  auto x = embedding(tokens);
   const auto added = [&](const at::Tensor& rows) { return x + rows.index_select(0, position.flatten()).view_as(x); };
   if (config_.positions == Positions::learned) return added(positions);
   if (config_.positions != Positions::sinusoidal) return x;
