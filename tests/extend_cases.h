@@ -77,7 +77,7 @@ inline ExtendInputs make_extend_inputs(const ExtendCase& c, at::ScalarType type,
     return c.heads_inside ? at::full({batch, rows, heads, width}, nan, options).transpose(1, 2)
                           : at::full({batch, heads, rows, width}, nan, options);
   };
-  const auto fill = [&](at::Tensor rows, int64_t sequence, int64_t first, int64_t end) {
+  const auto fill = [&](const at::Tensor& rows, int64_t sequence, int64_t first, int64_t end) {
     if (end > first) rows[sequence].narrow(1, first, end - first).normal_();
   };
   ExtendInputs inputs;
