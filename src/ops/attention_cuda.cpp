@@ -81,7 +81,9 @@ AttentionOutput extend_cuda(at::TensorList q, at::TensorList k, const at::Tensor
 
 AttentionOutput decode_cuda(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
                             const at::Tensor& ends, at::TensorList coarse, std::optional<double> scale, bool refresh) {
-  return extend_on_cuda({q, k, v, weights, ends, scale, coarse, refresh});
+  const auto output = extend_on_cuda({q, k, v, weights, ends, scale, coarse, refresh});
+  count_as_written(coarse);
+  return output;
 }
 
 TORCH_LIBRARY_IMPL(hkt, CUDA, m) {

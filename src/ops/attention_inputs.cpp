@@ -5,6 +5,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <c10/util/strides.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <array>
@@ -296,6 +297,10 @@ AttentionGradients in_types_of_inputs(AttentionGradients gradients, const at::Te
   auto& grad_weights = std::get<3>(gradients);
   grad_weights = grad_weights.to(weights.scalar_type());
   return gradients;
+}
+
+void count_as_written(at::TensorList tensors) {
+  for (const at::Tensor& tensor : tensors) torch::autograd::impl::bump_version(tensor);
 }
 
 }  // namespace hkt::ops

@@ -43,6 +43,9 @@ struct ExtendInputs {
 // Throw an error that names the argument, its value and what is allowed. Work on symbolic sizes.
 void check_attention_inputs(const AttentionInputs& inputs);
 void check_extend_inputs(const ExtendInputs& inputs);
+
+// Raises the version of tensors that an operator wrote, so that what autograd saved of them does not pass for unchanged.
+void count_as_written(at::TensorList tensors);
 void check_attention_gradient(const at::Tensor& grad_out, const std::optional<at::Tensor>& grad_lse,
                               const AttentionInputs& inputs, const at::Tensor& out, const at::Tensor& lse);
 

@@ -4,7 +4,6 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
 
 #include "attention_inputs.h"
@@ -78,19 +77,6 @@ AttentionOutput decode_autocast(at::TensorList q, at::TensorList k, const at::Te
                                [&](const auto&... cast) { return call_decode(cast..., ends, coarse, scale, refresh); });
 }
 
-// `coarse` is written: tensors that autograd saved of it must not pass for unchanged.
-AttentionOutput decode_in_place(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
-                                const at::Tensor& ends, at::TensorList coarse, std::optional<double> scale,
-                                bool refresh) {
-  const auto result = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    return call_decode(q, k, v, weights, ends, coarse, scale, refresh);
-  }();
-  for (const at::Tensor& rows : coarse) torch::autograd::impl::bump_version(rows);
-  return result;
-}
-
-TORCH_LIBRARY_IMPL(hkt, ADInplaceOrView, m) { m.impl("decode", decode_in_place); }
 TORCH_LIBRARY_IMPL(hkt, Autograd, m) {
   m.impl("attention_extend", torch::autograd::autogradNotImplementedFallback());
   m.impl("decode", torch::autograd::autogradNotImplementedFallback());

@@ -216,7 +216,8 @@ def test_windows_compile_once_for_every_start():
         return attention(q, k, v, weights, causal=True, start=start)[0].relu()
 
     compiled = torch.compile(forward, fullgraph=True, backend="aot_eager", dynamic=True)
-    for number, (start, queries) in enumerate(((5, 9), (7, 12), (11, 4))):
+    # Of the first window no level has as many rows as there are levels: dynamic shapes that are equal once are taken for one.
+    for number, (start, queries) in enumerate(((5, 13), (7, 12), (11, 4))):
         arguments = window(start, queries)
         eager = forward(*arguments, start)
         with torch.compiler.set_stance("fail_on_recompile" if number else "default"):
