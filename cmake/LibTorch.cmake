@@ -4,18 +4,16 @@
 # even when nothing of ours needs one.
 #
 # Used by hkt's own build and, installed, by hktConfig.cmake, which sets what hkt was built with:
-# HKT_TORCH_VERSION  the only version that will do (default: the one in requirements.txt)
+# HKT_TORCH_VERSION  the only version that will do; if it is not set, any from HKT_TORCH_OLDEST on, and it is set to what is found
 # HKT_PYTHON         the Python whose torch is used (default: .venv's if there is one, else python3)
+# HKT_TORCH          the folder of a torch package, to be used instead of that Python's own
 # HKT_CUDA           also link the CUDA half of torch
 
 if(TARGET LibTorch::LibTorch)
   return()
 endif()
 
-if(NOT HKT_TORCH_VERSION)
-  file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/../requirements.txt HKT_TORCH_VERSION REGEX "^torch==")
-  string(REPLACE "torch==" "" HKT_TORCH_VERSION ${HKT_TORCH_VERSION})
-endif()
+set(HKT_TORCH_OLDEST 2.11)
 if(NOT HKT_PYTHON)
   if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/../.venv/bin/python)
     cmake_path(SET HKT_PYTHON NORMALIZE ${CMAKE_CURRENT_LIST_DIR}/../.venv/bin/python)
@@ -25,23 +23,28 @@ if(NOT HKT_PYTHON)
 endif()
 set(HKT_PYTHON ${HKT_PYTHON} CACHE STRING "the Python whose torch is used")
 
-block(PROPAGATE LIBTORCH_DIR LIBTORCH_RPATH)
+block(PROPAGATE LIBTORCH_DIR LIBTORCH_RPATH HKT_TORCH_VERSION)
 execute_process(
   COMMAND ${HKT_PYTHON} -c "
-import glob, importlib.util, os, runpy
-torch = importlib.util.find_spec('torch').submodule_search_locations[0]
+import glob, importlib.util, os, runpy, sys
+torch = sys.argv[1] or importlib.util.find_spec('torch').submodule_search_locations[0]
 version = runpy.run_path(os.path.join(torch, 'version.py'))['__version__'].split('+')[0]
 nvidia = sorted(glob.glob(os.path.join(os.path.dirname(torch), 'nvidia', '*', 'lib')))
-print(';'.join([version, torch, *nvidia]), end='')"
+print(';'.join([version, torch, *nvidia]), end='')" "${HKT_TORCH}"
   OUTPUT_VARIABLE found ERROR_QUIET RESULT_VARIABLE failed)
+set(wanted "torch ${HKT_TORCH_OLDEST} or later")
+if(HKT_TORCH_VERSION)
+  set(wanted "torch ${HKT_TORCH_VERSION}")
+endif()
 if(failed)
-  message(FATAL_ERROR "${HKT_PYTHON} has no torch, and hkt needs torch ${HKT_TORCH_VERSION}; pass -DHKT_PYTHON=<a Python that has it> (in hkt's own folder 'make build' does).")
+  message(FATAL_ERROR "${HKT_PYTHON} has no torch, and hkt needs ${wanted}; pass -DHKT_PYTHON=<a Python that has it> (in hkt's own folder 'make build' does).")
 endif()
 list(POP_FRONT found version LIBTORCH_DIR)
 set(LIBTORCH_RPATH ${LIBTORCH_DIR}/lib ${found})
-if(NOT version STREQUAL HKT_TORCH_VERSION)
-  message(FATAL_ERROR "${HKT_PYTHON} has torch ${version}, and hkt needs torch ${HKT_TORCH_VERSION}; pass -DHKT_PYTHON=<a Python that has it>.")
+if((HKT_TORCH_VERSION AND NOT version STREQUAL HKT_TORCH_VERSION) OR version VERSION_LESS HKT_TORCH_OLDEST)
+  message(FATAL_ERROR "${HKT_PYTHON} has torch ${version}, and hkt needs ${wanted}; pass -DHKT_PYTHON=<a Python that has it>.")
 endif()
+set(HKT_TORCH_VERSION ${version})
 message(STATUS "LibTorch ${version}: ${LIBTORCH_DIR}")
 
 set(libraries torch_cpu c10)

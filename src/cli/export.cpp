@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt export: a copy of a trained model for distribution: without training state, in bfloat16 by default.
+// hkt export: a copy of a trained model for distribution: without training state, in bfloat16 by default, for hkt or for
+// transformers.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -13,6 +14,7 @@
 #include "options.h"
 #include "print.h"
 #include "train/checkpoint.h"
+#include "train/hugging_face.h"
 #include "train/run_directory.h"
 
 namespace hkt::cli {
@@ -22,6 +24,7 @@ namespace fs = std::filesystem;
 
 struct Options {
   std::string folder, out, precision = "bfloat16";
+  bool hugging_face = false;
 };
 
 at::ScalarType type_of(const std::string& precision) {
@@ -41,8 +44,13 @@ int run(const Options& options) {
   if (error) throw std::invalid_argument(options.out + " cannot be created: " + error.message() + ".");
   auto parameters = train::copy_of_parameters(*trained.model);
   for (auto& [name, tensor] : parameters) tensor = tensor.to(type);
-  train::save_model(out, trained.identity, parameters);
-  write_file(out.config(), trained.identity.config.to_json());
+  if (options.hugging_face) {
+    train::save_for_hugging_face({out.folder}, trained.identity, parameters, type);
+    if (!train::is_of_bytes(trained.identity.config)) warn("the model's tokens are not bytes; it gets no tokenizer.");
+  } else {
+    train::save_model(out, trained.identity, parameters);
+    write_file(out.config(), trained.identity.config.to_json());
+  }
   fmt::print("{}: {} bytes\n", out.model().string(), fs::file_size(out.model()));
   return 0;
 }
@@ -55,9 +63,12 @@ void add_export(CLI::App& program, Action& action) {
   command.add_option("folder", options->folder, "a run directory")->required();
   command.add_option("--out", options->out, "the folder for the copy")->required();
   command.add_option("--precision", options->precision, "of its weights: bfloat16 or float32")->capture_default_str();
+  command.add_flag("--hf", options->hugging_face, "write the files of Hugging Face's transformers instead");
   command.footer(
-      "The copy works with eval, predict, explain and theory; training cannot be resumed from it.\n\n"
-      "Example:\n  hkt export runs/mine --out models/mine");
+      "The copy works with eval, predict, explain and theory; training cannot be resumed from it.\n"
+      "A copy with --hf is for Python instead: after `import hkt.hf`, AutoModelForCausalLM or\n"
+      "AutoModelForSequenceClassification loads it, and pipeline() takes its folder.\n\n"
+      "Examples:\n  hkt export runs/mine --out models/mine\n  hkt export runs/mine --out models/mine-hf --hf");
   command.callback([options, &action] { action = [options] { return run(*options); }; });
 }
 
