@@ -26,9 +26,10 @@ set(HKT_PYTHON ${HKT_PYTHON} CACHE STRING "the Python whose torch is used")
 block(PROPAGATE LIBTORCH_DIR LIBTORCH_RPATH HKT_TORCH_VERSION)
 execute_process(
   COMMAND ${HKT_PYTHON} -c "
-import glob, importlib.util, os, runpy, sys
+import glob, importlib.util, os, re, runpy, sys
 torch = sys.argv[1] or importlib.util.find_spec('torch').submodule_search_locations[0]
-version = runpy.run_path(os.path.join(torch, 'version.py'))['__version__'].split('+')[0]
+version = runpy.run_path(os.path.join(torch, 'version.py'))['__version__']
+version = re.match(r'[0-9]+([.][0-9]+)*', version)[0]  # without +cu130, and without a0 or .dev, which its libraries do not know
 nvidia = sorted(glob.glob(os.path.join(os.path.dirname(torch), 'nvidia', '*', 'lib')))
 print(';'.join([version, torch, *nvidia]), end='')" "${HKT_TORCH}"
   OUTPUT_VARIABLE found ERROR_QUIET RESULT_VARIABLE failed)
@@ -52,22 +53,27 @@ if(HKT_CUDA)
   list(APPEND libraries torch_cuda c10_cuda)
 endif()
 list(TRANSFORM libraries REPLACE "(.+)" "${LIBTORCH_DIR}/lib/lib\\1.so")
-if(HKT_CUDA)  # the CUDA runtime that torch itself uses
-  find_file(LIBTORCH_CUDART NAMES libcudart.so.13 libcudart.so.12 PATHS ${LIBTORCH_RPATH} NO_DEFAULT_PATH REQUIRED)
+if(HKT_CUDA)  # the CUDA runtime that torch itself uses: beside it, or, in NVIDIA's containers, the toolkit's
+  find_file(LIBTORCH_CUDART NAMES libcudart.so.13 libcudart.so.12 PATHS ${LIBTORCH_RPATH} /usr/local/cuda/lib64 NO_DEFAULT_PATH REQUIRED)
   list(APPEND libraries ${LIBTORCH_CUDART})
 endif()
 
 add_library(LibTorch::LibTorch INTERFACE IMPORTED)
 target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE
   ${LIBTORCH_DIR}/include ${LIBTORCH_DIR}/include/torch/csrc/api/include)
-# torch's thread pool is OpenMP inlined from its headers, so our files need the flag, and torch's own runtime library.
+# torch's thread pool is OpenMP inlined from its headers, so our files need the flag, and the runtime library that torch uses:
+# its own, or, where it was not built for PyPI, the system's.
 # (Fuzzing goes without: clang would need a second runtime library beside torch's.)
 if(NOT HKT_FUZZ)
   target_compile_options(LibTorch::LibTorch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
 endif()
 # The fmt inside torch, header only: Debian's would clash with it.
 target_compile_definitions(LibTorch::LibTorch INTERFACE FMT_HEADER_ONLY)
-target_link_libraries(LibTorch::LibTorch INTERFACE ${libraries} ${LIBTORCH_DIR}/lib/libgomp.so.1)
+set(openmp ${LIBTORCH_DIR}/lib/libgomp.so.1)
+if(NOT EXISTS ${openmp})
+  set(openmp gomp)
+endif()
+target_link_libraries(LibTorch::LibTorch INTERFACE ${libraries} ${openmp})
 # DT_RPATH rather than DT_RUNPATH, so that what torch itself loads is found there too.
 target_link_options(LibTorch::LibTorch INTERFACE LINKER:--disable-new-dtags)
 endblock()

@@ -108,7 +108,8 @@ def check_tools() -> None:
 def find_nvcc() -> str | None:
     if named := os.environ.get("CUDACXX"):
         return shutil.which(named)
-    places = [os.environ.get("PATH"), *(f"{home}/bin" for home in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if home)]
+    home = os.environ.get("CUDA_HOME")
+    places = [f"{home}/bin" if home else "", os.environ.get("PATH", ""), "/usr/local/cuda/bin"]
     return shutil.which("nvcc", path=os.pathsep.join(filter(None, places)))
 
 
@@ -185,13 +186,18 @@ def compile_with(hook: Any, directory: str, given: Settings | None, metadata_dir
     jobs = os.environ["CMAKE_BUILD_PARALLEL_LEVEL"] = compilers_at_once()
     os.environ.setdefault("NINJA_STATUS", "[%f/%t, %e s] ")
     reason = settings.get("cmake.define.HKT_WITHOUT_CUDA")
-    kernels = f"CPU kernels alone, for {reason}" if reason else f"CPU kernels and those of CUDA {torch.cuda}"
-    print(f"hkt: building for torch {torch.version}: {kernels}; {jobs} compilers at once.", file=sys.stderr, flush=True)
+    kernels = f"the CPU alone, because {reason}" if reason else f"the CPU and CUDA {torch.cuda}"
+    print(f"hkt: building for torch {torch.version} on {kernels}; {jobs} compilers at once.", file=sys.stderr, flush=True)
     return str(hook(directory, settings, metadata_directory))
 
 
 def requirements(own: list[str]) -> list[str]:
-    return own if find_torch() else [*own, default_torch()]
+    check_compiler()  # before pip fetches gigabytes
+    torch = find_torch()
+    if torch is None:
+        return [*own, default_torch()]
+    settings_for(torch, None)
+    return own
 
 
 def get_requires_for_build_wheel(config_settings: Settings | None = None) -> list[str]:

@@ -21,7 +21,8 @@ def processor() -> str:
 
 def why_no_cuda() -> str | None:
     if not torch._C._dispatch_has_kernel_for_dispatch_key("hkt::attention", "CUDA"):
-        return "this build has no CUDA support"
+        reason = torch.ops.hkt.build()["without_cuda"]
+        return "this build has no CUDA support" + (f": {reason}" if reason else "")
     if not torch.cuda.is_available():
         return "this machine has no GPU that torch can use"
     return None

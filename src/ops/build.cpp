@@ -15,6 +15,7 @@ c10::Dict<std::string, std::string> build() {
   facts.insert("version", HKT_VERSION);
   facts.insert("torch", TORCH_VERSION);
   facts.insert("cpu_kernels", cpu_kernels());
+  facts.insert("without_cuda", HKT_WITHOUT_CUDA);  // why, where that is known
   return facts;
 }
 
