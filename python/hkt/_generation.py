@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from hkt.cache import DecodingState
     from hkt.nn import LanguageModel
 
 
@@ -81,7 +82,7 @@ def generate(
     return tokens
 
 
-def _refill(state: "DecodingState", tokens: Tensor, counts: list[int]) -> Tensor:  # noqa: F821
+def _refill(state: "DecodingState", tokens: Tensor, counts: list[int]) -> Tensor:
     """The logits after the tokens, or after as many of the last ones as leave half of the room."""
     state.clear()
     most = state.capacity if max(counts) <= state.capacity else (state.capacity + 1) // 2

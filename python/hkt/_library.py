@@ -3,6 +3,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 try:
     import torch
@@ -28,8 +29,9 @@ def find(package: list[str]) -> Path:
 
 def load(package: list[str]) -> Path:
     path = find(package)
+    operators: Any = torch.ops
     try:
-        torch.ops.load_library(path)
+        operators.load_library(path)
     except OSError as error:
         reason: BaseException = error
         while reason.__cause__ is not None:  # the library says why in an ImportError of its own

@@ -79,5 +79,5 @@ def rotated(x: Tensor, rotation: Tensor) -> Tensor:
     """x [B, rows, heads, width] with the pairs (x[2i], x[2i + 1]) of each row rotated; rotation: [rows or B, rows; 2, width]."""
     cos, sin = rotation.unsqueeze(-3).unbind(-2)
     precise = x.to(cos.dtype)
-    swapped = precise.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    swapped = torch.unflatten(precise, -1, (-1, 2)).flip(-1).flatten(-2)
     return torch.addcmul(precise * cos, swapped, sin).to(x.dtype)

@@ -16,6 +16,13 @@ def active() -> bool:
     return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
 
 
+def unwrapped(x: Tensor) -> Tensor:
+    """What the transforms have wrapped; under vmap with the dimensions that they hide."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(x):
+        x = torch._C._functorch.get_unwrapped(x)
+    return x
+
+
 def _each(call: Callable[..., Any], batch: int, in_dims: Sequence[int | None], inputs: Sequence[Any]) -> Any:
     """The results of call for every element of the batch, stacked, and the dimension they are stacked in."""
     results = []
@@ -31,6 +38,10 @@ class _Function(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         raise NotImplementedError("hkt's operators have no forward-mode derivative; use torch.func.grad, vjp or jacrev.")
+
+
+def _apply(function: Any, *inputs: Any) -> Any:
+    return function.apply(*inputs)  # which has no types in torch 2.11
 
 
 class _Attention(_Function):
@@ -53,7 +64,7 @@ class _Attention(_Function):
         lengths = saved.pop(0) if ctx.has_lengths else None
         weights, v, *rows, out, lse = saved
         grad_out, grad_lse = grads
-        results = _AttentionBackward.apply(*ctx.options, lengths, weights, v, grad_out, grad_lse, out, lse, *rows)
+        results = _apply(_AttentionBackward, *ctx.options, lengths, weights, v, grad_out, grad_lse, out, lse, *rows)
         return None, None, None, None, None, *results
 
     @staticmethod
@@ -97,11 +108,11 @@ class _Downsample(_Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return _DownsampleBackward.apply(*grads, *ctx.saved_tensors)
+        return _apply(_DownsampleBackward, *grads, *ctx.saved_tensors)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
-        (rows,), (dim,) = _each(lambda *one: (_Downsample.apply(*one),), info.batch_size, in_dims, inputs)
+        (rows,), (dim,) = _each(lambda *one: (_apply(_Downsample, *one),), info.batch_size, in_dims, inputs)
         return rows, dim
 
 
@@ -133,10 +144,10 @@ def attention(
     scale: float | None,
     start: int,
 ) -> tuple[Tensor, Tensor]:
-    out, lse = _Attention.apply(len(q), causal, scale, start, lengths, weights, v, *q, *k)
+    out, lse = _apply(_Attention, len(q), causal, scale, start, lengths, weights, v, *q, *k)
     return out, lse
 
 
 def downsample(x: Tensor, weight: Tensor) -> Tensor:
-    rows: Tensor = _Downsample.apply(x, weight)
+    rows: Tensor = _apply(_Downsample, x, weight)
     return rows

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from hkt import _positions
-from hkt._decoding_plan import LONGEST_CALL, LevelPlan, Plan, Sizes, level_rows
-from hkt._operators import attention, attention_extend, decode
+from hkt._decoding_plan import LONGEST_CALL, LevelPlan, Plan, Sizes
+from hkt._operators import attention, attention_extend, decode, level_rows
 from hkt.config import ModelConfig
-from hkt.nn import HierarchicalAttention, LanguageModel, check_tokens
+from hkt.nn import Block, Downsample, HierarchicalAttention, LanguageModel, autocast_dtype, check_tokens
 
 __all__ = ["AttentionState", "DecodingState"]
 
@@ -77,7 +77,7 @@ class _LayerCache:
 
     def reorder(self, index: Tensor, batch: int) -> None:
         def ring(old: Tensor) -> Tensor:
-            return old.unflatten(0, (batch, -1))[index].flatten(0, 1)
+            return torch.unflatten(old, 0, (batch, -1))[index].flatten(0, 1)
 
         self.k = [k[index] for k in self.k]
         self.v = self.v[index]
@@ -128,6 +128,7 @@ class _LayerCall:
             if level >= self.plan.levels:
                 break
             plan, filter = self.plan.level[level], self.layer.filters[str(level)]
+            assert isinstance(filter, Downsample)
             window = ring[plan.window].view(x.size(0), plan.rows, config.kernel_size, -1)
             rows.append(_filtered(window, filter.taps(window)))
         return rows
@@ -138,7 +139,7 @@ class _LayerCall:
         if self.config.projections == "per_level":
             return [self.layer.project(level_rows, level) for level, level_rows in enumerate(rows)]
         together = self.layer.project(torch.cat(rows, 1), 0)  # one product for all levels
-        return together.split([level_rows.size(1) for level_rows in rows], 1)
+        return torch.split_with_sizes(together, [level_rows.size(1) for level_rows in rows], 1)
 
     def _queries(self, x: Tensor) -> list[Tensor]:
         """Writes the new keys; returns the queries of all levels as the operators take them."""
@@ -187,12 +188,8 @@ class _Sequences:
         self._lengths = [0] * batch
         self._longest = [0] * batch  # that each sequence has had
         self._stale = True  # kept scores are not those of the last token
-        device = weight.device.type
-        dtype = weight.dtype
-        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device) and dtype != torch.float64:
-            dtype = torch.get_autocast_dtype(device)
         with torch.inference_mode(False), torch.no_grad():  # a state may outlive inference_mode
-            like = torch.empty(0, dtype=dtype, device=weight.device)
+            like = torch.empty(0, dtype=autocast_dtype(weight), device=weight.device)
             self._layers = [_LayerCache(self._sizes, like) for _ in range(layers)]
 
     @property
@@ -389,6 +386,7 @@ class DecodingState(_Sequences):
             def run(plan: Plan, rotations: list[Tensor] | None, piece: Tensor = piece) -> Tensor:
                 x = self.model.embedded(piece, plan.level[0].positions)
                 for block, cache in zip(self.model.blocks, self._layers, strict=True):
+                    assert isinstance(block, Block)
                     attended = _LayerCall(block.attention, cache, plan, rotations).run(block.attention_norm(x), self._stale)
                     x = block.after_attention(x, attended)
                 return x

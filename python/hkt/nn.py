@@ -143,15 +143,20 @@ class ShortConvolution(nn.Module):
 
 
 def _is_autocast(x: Tensor) -> bool:
-    device = x.device.type
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    device = x.device.type  # torch.amp.is_autocast_available, which knows all devices, cannot be compiled by torch 2.11
+    return device in ("cpu", "cuda") and torch.is_autocast_enabled(device)
+
+
+def autocast_dtype(x: Tensor) -> torch.dtype:
+    """What autocast makes of x, or its own type."""
+    if x.dtype == torch.float64 or not _is_autocast(x):
+        return x.dtype
+    return torch.get_autocast_dtype(x.device.type)
 
 
 def _autocast_once(x: Tensor) -> Tensor:
     """Under autocast several operators would each cast the same x."""
-    if x.dtype == torch.float64 or not _is_autocast(x):
-        return x
-    return x.to(torch.get_autocast_dtype(x.device.type))
+    return x.to(autocast_dtype(x))
 
 
 def _without_autocast(x: Tensor) -> contextlib.AbstractContextManager[Any]:
@@ -179,7 +184,7 @@ def lengths_of(key_padding_mask: Tensor) -> Tensor:
     problem = "key_padding_mask must be False for a sequence's tokens and True for padding after them."
     if torch.compiler.is_compiling():
         torch._assert_async(is_right, problem)
-    elif type(mask) is Tensor and not mask.is_meta and not bool(is_right):
+    elif type(mask) is Tensor and not mask.is_meta and not bool(_transforms.unwrapped(is_right).all()):
         raise ValueError(f"{problem[:-1]}: padding on the left or between tokens moves them on the coarse grid.")
     return lengths
 
@@ -351,7 +356,7 @@ class HierarchicalAttention(nn.Module):
         # A cone is folded into the weight in full precision, so that it costs nothing per token. Rotary positions rule that
         # out, because P must act after the rotation.
         with _without_autocast(rows):
-            q = linear.weight.unflatten(0, (config.heads, config.head_width))
+            q = linear.weight.view(config.heads, config.head_width, config.width)
             weight = torch.cat([linear.weight, torch.bmm(self.cone(level), q).flatten(0, 1)])
         projected = F.linear(rows, weight)
         return projected
@@ -359,7 +364,7 @@ class HierarchicalAttention(nn.Module):
     def split(self, projected: Tensor, level: int, rotation: Tensor | None) -> tuple[Tensor, Tensor]:
         """The queries [B, heads, R, head width] and keys [B, key heads, R, head width] of projected rows."""
         config = self.config
-        rows = projected.unflatten(2, (-1, config.head_width))
+        rows = torch.unflatten(projected, 2, (-1, config.head_width))
         if rotation is not None:
             rows = _positions.rotated(rows, rotation)
         q = rows[:, :, : config.heads].transpose(1, 2)
@@ -386,7 +391,7 @@ class HierarchicalAttention(nn.Module):
     def values(self, x: Tensor, mixed: Tensor) -> Tensor:
         """[B, key heads, R, head width]; mixed: x after the short convolution."""
         projected: Tensor = self.value(mixed if self.config.convolution_on == "qkv" else x)
-        return projected.unflatten(2, (-1, self.config.head_width)).transpose(1, 2)
+        return torch.unflatten(projected, 2, (-1, self.config.head_width)).transpose(1, 2)
 
     def merge(self, out: Tensor) -> Tensor:
         """From the heads, [B, heads, n, head width], to the output."""
@@ -404,6 +409,8 @@ class HierarchicalAttention(nn.Module):
         if key_padding_mask is not None:
             if lengths is not None:
                 raise ValueError("lengths and key_padding_mask say the same; give one of them.")
+            if key_padding_mask.shape != x.shape[:2]:
+                raise ValueError(f"key_padding_mask has shape {list(key_padding_mask.shape)}; x needs {list(x.shape[:2])}.")
             lengths = lengths_of(key_padding_mask)
         x = _autocast_once(x)
         mixed = x if self.convolution is None else self.convolution(x)
