@@ -64,6 +64,11 @@ def generate(
     if max_new_tokens == 0:
         return prompts
     counts = list(lengths) if lengths is not None else [prompts.size(1)] * len(prompts)
+    if len(counts) != len(prompts):
+        raise ValueError(f"lengths has {len(counts)} numbers; it needs {len(prompts)}, one per prompt.")
+    for count in counts:
+        if not 1 <= count <= prompts.size(1):
+            raise ValueError(f"lengths contains {count}; it must be from 1 to the length of the prompts, {prompts.size(1)}.")
     capacity = min(model.config.max_length, max(counts, default=0) + max_new_tokens)
     state = DecodingState(model, len(prompts), capacity)
     stops = torch.tensor(stop, dtype=torch.int64, device=prompts.device)
