@@ -10,20 +10,22 @@ python = $(shell cat build/.python)
 sources = $(wildcard $(shell git ls-files -co --exclude-standard '*.cpp' '*.h' '*.cu' '*.cuh'))
 lint = .venv/lint/bin
 
-.PHONY: help setup setup-lint setup-fuzz build build-all demo report test bench sanitize fuzz format lint clean
+.PHONY: help setup setup-lint setup-fuzz build build-all demo report test wheel test-matrix bench sanitize fuzz format lint clean
 
 help:
-	@echo 'make demo       build the program, train standard attention and HKT side by side on ListOps, and byte language models on the'
-	@echo '                source of Python; compare and examine them: runs/report.html'
-	@echo 'make report     write report.html, the page about the experiments of results/'
-	@echo 'make build      set up this machine, then build the library, the operators and the program'
-	@echo 'make test       build, then run all tests and hold the published ratios against results/limits.json'
-	@echo 'make bench      build, then measure operators and training steps; results go to results/'
-	@echo 'make sanitize   run tests under the address and undefined behaviour sanitizers'
-	@echo 'make fuzz       fuzz readers and whole commands with libFuzzer, each for SECONDS (default: 60)'
-	@echo 'make format     lay out the sources'
-	@echo 'make lint       check layout and code'
-	@echo 'make clean      remove what was built'
+	@echo 'make demo        build the program, train standard attention and HKT side by side on ListOps, and byte language models on the'
+	@echo '                 source of Python; compare and examine them: runs/report.html'
+	@echo 'make report      write report.html, the page about the experiments of results/'
+	@echo 'make build       set up this machine, then build the library, the operators and the program'
+	@echo 'make test        build, then run all tests and hold the published ratios against results/limits.json'
+	@echo 'make wheel       write the Python package as a wheel for the torch of this machine into dist/'
+	@echo 'make test-matrix install the Python package in all ways, beside this torch and the newest, and test it there (half an hour)'
+	@echo 'make bench       build, then measure operators and training steps; results go to results/'
+	@echo 'make sanitize    run tests under the address and undefined behaviour sanitizers'
+	@echo 'make fuzz        fuzz readers and whole commands with libFuzzer, each for SECONDS (default: 60)'
+	@echo 'make format      lay out the sources'
+	@echo 'make lint        check layout and code'
+	@echo 'make clean       remove what was built'
 
 setup:
 	@scripts/setup
@@ -68,6 +70,14 @@ test: build-all
 	ctest --preset $(preset)
 	HKT_BUILD=build $(python) -m pytest -q -n 2 --dist loadfile tests/python
 	scripts/check-limits
+
+# For the torch of requirements.txt, or of HKT_PYTHON; with CUDA as `make build` would have it.
+wheel: setup
+	HKT_CUDA=$(if $(filter 1,$(HKT_CUDA)),1,0) $(python) -m pip wheel --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist .
+
+# What CI has no time for. The tests compare the package with the program, which make build leaves in build/.
+test-matrix: build-all wheel
+	scripts/test-install
 
 bench: build-all
 	build/hkt_bench --out results/bench-cpu

@@ -209,11 +209,13 @@ def get_requires_for_build_editable(config_settings: Settings | None = None) -> 
 
 
 def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Settings | None = None) -> str:
+    check_compiler()
     check_tools()
     return str(skbuild.prepare_metadata_for_build_wheel(metadata_directory, settings_for(needed_torch(), config_settings)))
 
 
 def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: Settings | None = None) -> str:
+    check_compiler()
     check_tools()
     return str(skbuild.prepare_metadata_for_build_editable(metadata_directory, settings_for(needed_torch(), config_settings)))
 

@@ -24,7 +24,7 @@ def run(*command, **environment):
 def call_backend(hook, **environment):
     """What a hook of the backend returns, in a process of its own, as pip calls it."""
     code = f"import sys, json; sys.path.insert(0, 'python/backend'); import hkt_backend; print(json.dumps({hook}))"
-    variables = {**os.environ, "HKT_CUDA": "", **environment}
+    variables = {**os.environ, "HKT_CUDA": "", "CUDA_HOME": "", "CUDACXX": "", **environment}
     return subprocess.run([sys.executable, "-c", code], cwd=source, capture_output=True, text=True, env=variables, timeout=100)
 
 
@@ -91,6 +91,10 @@ def test_where_there_is_no_torch_the_projects_own_is_asked_for():
     one_sentence(call_backend("[setattr(hkt_backend, 'torch_folders', list), hkt_backend.needed_torch()]"), "no torch to build for", wanted)
 
 
+# None, or why the kernels of CUDA are left out.
+reason = "hkt_backend.reason_for_cpu_alone(hkt_backend.needed_torch(), hkt_backend.find_nvcc())"
+
+
 @pytest.mark.parametrize("cuda, release, words", [(None, "13.0", ["without CUDA"]), ("13.0", "12.4", ["12.4", "13.0"]), ("13.0", None, ["there is no nvcc"])])
 def test_cuda_that_cannot_be_built_is_an_error_where_it_is_asked_for(tmp_path, other_torch, cuda, release, words):
     if release:
@@ -98,28 +102,29 @@ def test_cuda_that_cannot_be_built_is_an_error_where_it_is_asked_for(tmp_path, o
     elif Path("/usr/local/cuda/bin/nvcc").exists():
         pytest.skip("this machine has an nvcc outside the PATH")
     variables = {"PYTHONPATH": other_torch("2.12.0", cuda), "PATH": f"{tmp_path}:/usr/bin:/bin"}
-    hook = "hkt_backend.with_cuda(hkt_backend.needed_torch())"
-    one_sentence(call_backend(hook, **variables, HKT_CUDA="1"), "HKT_CUDA is 1", *words)
-    without = call_backend(hook, **variables)
-    assert without.stdout.strip() == "false" and "built for the CPU alone" in without.stderr and words[0] in without.stderr
-    one_sentence(call_backend(hook, **variables, HKT_CUDA="yes"), "HKT_CUDA is 'yes'")
+    one_sentence(call_backend(reason, **variables, HKT_CUDA="1"), "HKT_CUDA is 1", *words)
+    without = json.loads(call_backend(reason, **variables).stdout)
+    assert all(word in without for word in words)
+    one_sentence(call_backend(reason, **variables, HKT_CUDA="yes"), "HKT_CUDA is 'yes'")
+    assert json.loads(call_backend(reason, **variables, HKT_CUDA="0").stdout) == "HKT_CUDA is 0"
 
 
-@pytest.mark.parametrize("gpu, expected", [(True, "true"), (False, "false")])
-def test_cuda_is_built_where_both_nvcc_and_a_gpu_are(tmp_path, other_torch, gpu, expected):
+@pytest.mark.parametrize("gpu", [True, False])
+def test_cuda_is_built_where_both_nvcc_and_a_gpu_are(tmp_path, other_torch, gpu):
     program(tmp_path, "nvcc", "echo 'Cuda compilation tools, release 13.0, V13.0.1'")
     program(tmp_path, "nvidia-smi", "exit 0" if gpu else "exit 9")
     variables = {"PYTHONPATH": other_torch("2.12.0", "13.0"), "PATH": f"{tmp_path}:/usr/bin:/bin"}
-    assert call_backend("hkt_backend.with_cuda(hkt_backend.needed_torch())", **variables).stdout.strip() == expected
-    assert call_backend("hkt_backend.with_cuda(hkt_backend.needed_torch())", **variables, HKT_CUDA="1").stdout.strip() == "true"
+    found = json.loads(call_backend(reason, **variables).stdout)
+    assert found is None if gpu else "there is no GPU" in found
+    assert json.loads(call_backend(reason, **variables, HKT_CUDA="1").stdout) is None
 
 
 def test_requirements_of_sources_and_of_a_wheel(other_torch):
     hook = "[m := hkt_backend.Metadata(), m.build_state('{}'), m.dynamic_metadata({{}}, {{}})][2]"
     path = other_torch("2.13.1+cu132", "13.2")
-    assert json.loads(call_backend(hook.format("sdist"), PYTHONPATH=path).stdout)["dependencies"] == ["torch>=2.11"]
+    assert json.loads(call_backend(hook.format("sdist"), PYTHONPATH=path).stdout)["dependencies"] == ["torch>=2.11", "safetensors>=0.4"]
     wheel = json.loads(call_backend(hook.format("wheel"), PYTHONPATH=path).stdout)
-    assert wheel["dependencies"] == ["torch==2.13.1"]
+    assert wheel["dependencies"] == ["torch==2.13.1", "safetensors>=0.4"]
     assert wheel["version"] == torch.ops.hkt.build()["version"]
 
 
