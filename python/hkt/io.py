@@ -158,7 +158,7 @@ def save(model: nn.Module, folder: str | os.PathLike[str], *, labels: Sequence[s
     ['no', 'yes']
     """
     if not isinstance(model, Classifier | LanguageModel):
-        inner = " (pass its .module)" if hasattr(model, "module") else ""
+        inner = next((f" (pass its .{name})" for name in ("module", "_orig_mod") if hasattr(model, name)), "")
         raise TypeError(f"model is a {type(model).__name__}; save takes a Classifier or a LanguageModel{inner}.")
     names: list[str] = []
     if isinstance(model, Classifier):
@@ -173,7 +173,13 @@ def save(model: nn.Module, folder: str | os.PathLike[str], *, labels: Sequence[s
     config = {"format": FORMAT, "model": model.config.to_dict(), **origin}
     text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
     metadata = {"checksum": f"crc32:{0:08x}", "config": text, "labels": json.dumps(names, ensure_ascii=False), "data": fingerprint}
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    state = model.state_dict()
+    if any(hasattr(tensor, "full_tensor") for tensor in state.values()):
+        raise TypeError(
+            "model is sharded; gather its weights (torch.distributed.checkpoint.state_dict.get_model_state_dict with full_state_dict=True), "
+            "load them into a model that is not, and save that."
+        )
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
     _write(out / _MODEL, _with_checksum(safetensors.torch.save(tensors, metadata)))
