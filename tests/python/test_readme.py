@@ -2,13 +2,16 @@
 # What README.md shows runs as it stands: Python, C++, the program's commands and options, links.
 import functools
 import importlib.util
+import inspect
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import hkt
 import pytest
+import torch
 from conftest import build
 from program import environment
 
@@ -57,17 +60,20 @@ torch.testing.assert_close(lse, scores.logsumexp(-1))
 
 
 def test_python_runs_as_it_stands(folder):
-    attention, decoding, _ = blocks("README.md", "python")  # the second goes on where the first ends
-    run([sys.executable, "-c", attention + decoding + definition], folder)
+    package, operators, decoding, _ = blocks("README.md", "python")  # each goes on where the one before ends
+    written = run([sys.executable, "-c", package + operators + decoding + definition], folder).stdout
+    assert written.startswith("b'The history of ")
 
 
 def test_signatures_are_those_of_the_operators():
-    import torch
-    torch.ops.load_library(build / "libhkt_ops.so")
-    signature = blocks("README.md", "python")[2]
-    for name, shown in re.findall(r"^(\w+)\((.*?)\)", signature, re.M):
-        arguments = getattr(torch.ops.hkt, name).default._schema.arguments
-        assert shown == ", ".join(f"{a.name}={a.default_value}" if a.has_default_value() else a.name for a in arguments)
+    signature = blocks("README.md", "python")[-1]
+    shown = re.findall(r"^(\w+)\((.*?)\)", signature, re.M)
+    assert len(shown) == 4
+    for name, arguments in shown:
+        operator = getattr(torch.ops.hkt, name).default._schema.arguments
+        assert arguments == ", ".join(f"{a.name}={a.default_value}" if a.has_default_value() else a.name for a in operator)
+        function = inspect.signature(getattr(hkt, name)).parameters.values()
+        assert arguments == ", ".join(p.name if p.default is p.empty else f"{p.name}={p.default}" for p in function)
 
 
 @pytest.mark.parametrize("code", blocks("models/README.md", "python"))
