@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# mypy: disallow-untyped-calls=False, disallow-subclassing-any=False
 """A tokenizer of bytes for transformers: token i is the byte i, and byte 0 ends documents, pads, and begins an empty prompt."""
 
 from typing import Any
@@ -9,7 +10,7 @@ BYTES = 256
 END = "\0"
 
 
-class HktTokenizer(PreTrainedTokenizer):  # type: ignore[misc]
+class HktTokenizer(PreTrainedTokenizer):
     """Text as its UTF-8 bytes. It has no files of its own.
 
     >>> tokenizer = HktTokenizer()
@@ -37,7 +38,7 @@ class HktTokenizer(PreTrainedTokenizer):  # type: ignore[misc]
     def get_vocab(self) -> dict[str, int]:
         return {chr(byte): byte for byte in range(BYTES)} | self.added_tokens_encoder
 
-    def tokenize(self, text: str, **options: Any) -> list[str]:
+    def tokenize(self, text: str, pair: str | None = None, add_special_tokens: bool = False, **options: Any) -> list[str]:
         if len(self.added_tokens_encoder) > 1:  # tokens that users added must be found in the text first
             return list(super().tokenize(text, **options))
         return self._tokenize(text)
