@@ -21,6 +21,7 @@ def gradients(forward: object, tokens: torch.Tensor) -> tuple[torch.Tensor, torc
     logits = forward(tokens[:, :-1])
     loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
     loss.backward()
+    assert model.embedding.weight.grad is not None
     return loss.detach(), model.embedding.weight.grad
 
 
