@@ -63,9 +63,10 @@ OptionalTensor if_defined(const at::Tensor& tensor) { return tensor.defined() ? 
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static variable_list forward(AutogradContext* context, at::TensorList q, at::TensorList k, const at::Tensor& v,
                                const at::Tensor& weights, bool causal, const OptionalTensor& lengths,
-                               std::optional<double> scale, const c10::SymInt& start) {
+                               std::optional<double> scale, c10::SymInt start) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    auto [out, lse] = call_attention({q, k, v, weights, causal, lengths, scale, start});
+    context->saved_data["start"] = start;
+    auto [out, lse] = call_attention({q, k, v, weights, causal, lengths, scale, std::move(start)});
     variable_list saved(q.begin(), q.end());
     saved.insert(saved.end(), k.begin(), k.end());
     for (const at::Tensor& tensor : {v, weights, out, lse, lengths.value_or(at::Tensor())}) saved.push_back(tensor);
@@ -73,7 +74,6 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     context->saved_data["levels"] = static_cast<int64_t>(q.size());
     context->saved_data["causal"] = causal;
     context->saved_data["scale"] = scale;
-    context->saved_data["start"] = start;
     context->set_materialize_grads(false);
     return {out, lse};
   }
