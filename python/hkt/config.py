@@ -201,10 +201,12 @@ class ModelConfig:
 
     @property
     def head_width(self) -> int:
+        """The channels of one head."""
         return self.width // self.heads
 
     @property
     def key_head_count(self) -> int:
+        """The heads of keys and values."""
         return self.key_heads or self.heads
 
     @classmethod
