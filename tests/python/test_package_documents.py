@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import inspect
+import json
 import os
 import pkgutil
 import re
@@ -25,13 +26,14 @@ def names_of(module):
 
 
 def test_types(build_folder):
-    """The package, and the examples as far as torch has types: its backward() has none, and transformers' refuse its own generate()."""
-    examples = [path for path in sorted((root / "examples").glob("*.py")) if path.name != "hugging_face.py"]
+    """The package, and the examples as far as torch has types: backward(), of its older versions, and calls of modules have none."""
+    examples = [path for path in sorted((root / "examples").glob("*.py")) if path.name != "hugging_face.py"]  # generate() refuses its own model
     assert len(examples) > 3
-    for options in (["--strict", root / "python" / "hkt"], ["--strict", "--allow-untyped-calls", "--no-warn-return-any", *examples]):
-        process = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", build_folder / "mypy", *options], cwd=root, capture_output=True,
-                                 text=True, timeout=300, env=os.environ | {"MYPYPATH": str(root / "python")})
-        assert process.returncode == 0, process.stdout + process.stderr
+    process = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", build_folder / "mypy", root / "python" / "hkt", *examples],
+                             cwd=root, capture_output=True, text=True, timeout=500, env=os.environ | {"MYPYPATH": str(root / "python")})
+    assert process.returncode in (0, 1), process.stdout + process.stderr
+    lacks_types = re.compile(r"examples/.*\[(no-untyped-call|no-any-return)\]$|Found \d+ errors? in|Success: ")
+    assert [line for line in process.stdout.splitlines() if not lacks_types.match(line)] == []
 
 
 @pytest.mark.parametrize("name", public)
@@ -80,8 +82,6 @@ def test_docstrings_have_examples():
 
 
 def test_what_was_built_is_said():
-    import json
-
     process = subprocess.run([sys.executable, "-m", "hkt", "--json"], capture_output=True, text=True, timeout=100)
     facts = json.loads(process.stdout)
     assert facts["version"] == hkt.__version__ and facts["library"] == str(hkt.library)
@@ -117,7 +117,8 @@ def test_the_document_names_what_there_is():
 def test_layers_that_it_compares_exist():
     """The right column of "Coming from elsewhere", as far as it is an expression of a layer or a model."""
     names = {"hkt": hkt, "torch": torch, "ModelConfig": hkt.config.ModelConfig, "heads": 2}
-    expressions = {code for _, right in rows_of_tables() for code in re.findall(r"`(hkt\.nn\.(?:LanguageModel|HierarchicalAttention)\([^`]*\))`", right)}
+    pattern = r"`(hkt\.nn\.(?:LanguageModel|HierarchicalAttention)\([^`]*\))`"
+    expressions = {code for _, right in rows_of_tables() for code in re.findall(pattern, right)}
     assert len(expressions) == 2
     for code in expressions:
         assert sum(parameter.numel() for parameter in eval(code, names).parameters()) > 0
@@ -128,7 +129,8 @@ def test_attention_of_one_level_is_scaled_dot_product_attention():
     heads, (q, k, v) = 4, torch.randn(3, 2, 4, 9, 8)
     out = hkt.attention([q], [k], v, torch.ones(heads, 1), causal=True)[0]
     torch.testing.assert_close(out, torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))
-    theirs, mine, x = torch.nn.MultiheadAttention(32, 4, batch_first=True, bias=False), hkt.nn.HierarchicalAttention(32, heads=4, levels=1), torch.randn(2, 9, 32)
+    theirs, x = torch.nn.MultiheadAttention(32, 4, batch_first=True, bias=False), torch.randn(2, 9, 32)
+    mine = hkt.nn.HierarchicalAttention(32, heads=4, levels=1)
     weight = torch.cat([mine.query_key.weight, mine.value.weight])
     theirs.load_state_dict({"in_proj_weight": weight, "out_proj.weight": mine.output.weight})
     padding = torch.arange(9) >= torch.tensor([[9], [5]])

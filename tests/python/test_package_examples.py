@@ -9,6 +9,7 @@ import sys
 import nbclient
 import nbformat
 import pytest
+import torch
 from program import environment, run
 from test_readme import root
 
@@ -37,8 +38,6 @@ def test_the_small_gpt_learns_and_writes(tmp_path):
 
 def test_compiled_is_eager(tmp_path, monkeypatch, capsys):
     """With a backend that compiles no C++, which would take most of a minute."""
-    import torch
-
     compiler = torch.compile
     monkeypatch.setattr(torch, "compile", lambda *arguments, **options: compiler(*arguments, **options, backend="aot_eager"))
     torch.compiler.reset()
