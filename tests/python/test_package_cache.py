@@ -42,6 +42,10 @@ def tokens_of(batch, length):
     return torch.randint(VOCAB, (batch, length))
 
 
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
 def last_logits(model, *parts):
     """Of one sequence without a cache, after its last token."""
     return model(torch.cat(parts)[None])[0, -1]
@@ -139,16 +143,26 @@ def test_sequences_are_reordered_and_get_more_room(changes):
     assert_goes_on(state, model, histories)
 
 
-def test_a_prompt_longer_than_one_call():
-    model = model_of()
-    tokens = tokens_of(2, LONGEST_CALL + 100)
-    for lengths in ([LONGEST_CALL + 100] * 2, [LONGEST_CALL + 90, 30]):  # of the second the first call sees nothing
-        state = DecodingState(model, 2, LONGEST_CALL + 120)
+@pytest.mark.parametrize("changes", [dict(), dict(short_convolution="dense", kernel_size=4)], ids=names)
+def test_prompts_longer_than_one_call(changes):
+    """And than what is kept of the inputs of filters, whose places are used again."""
+    model = model_of(**changes)
+    tokens, state = tokens_of(2, LONGEST_CALL + 100), DecodingState(model, 2, LONGEST_CALL + 120)
+    for lengths in ([LONGEST_CALL + 100] * 2, [LONGEST_CALL + 90, 30], [3, 1]):  # the first call sees nothing of short ones
+        state.clear()
         logits = state.prefill(tokens, lengths)
         histories = [row[len(row) - length :] for row, length in zip(tokens, lengths)]
         for b, history in enumerate(histories):
             torch.testing.assert_close(logits[b], last_logits(model, history))
         assert_goes_on(state, model, histories, count=2)
+
+
+def test_more_tokens_taken_back_than_one_call_brings():
+    model, tokens = model_of(kernel_size=4), tokens_of(1, 680)
+    state = DecodingState(model, 1, 700, take_back=600)
+    state.extend(tokens)
+    state.truncate([81])
+    assert_goes_on(state, model, [tokens[0, :81]])
 
 
 @pytest.mark.parametrize("changes", [dict(), dict(filter="depthwise", filter_on="projected", key_heads=1), dict(psd="cone", short_convolution="dense")],
@@ -213,17 +227,16 @@ def test_greedy_generation_is_that_of_full_passes():
         assert torch.equal(row[12 - length :], history)
 
 
-def test_generation_goes_on_from_the_last_half_when_the_context_is_full():
-    model = model_of(max_length=16)
-    tokens = model.generate(tokens_of(1, 3), 40)[0]
-    window, produced = tokens[:3], []
-    for _ in range(40):
-        token = last_logits(model, window).argmax()
-        produced.append(token)
-        window = torch.cat([window, token[None]])
-        if len(window) > 16:
-            window = window[-8:]
-    assert torch.equal(tokens[3:], torch.stack(produced))
+@pytest.mark.parametrize("max_length", [16, 17])
+def test_generation_goes_on_from_the_last_half_when_the_context_is_full(max_length):
+    model, count = model_of(max_length=max_length), 60
+    tokens = model.generate(tokens_of(1, 3), count, temperature=1.0, generator=seeded())
+    window, generator = tokens[:, :3], seeded()
+    for expected in tokens[0, 3:]:
+        window = model.generate(window, 1, temperature=1.0, generator=generator)
+        assert window[0, -1] == expected
+        if window.size(1) > max_length:
+            window = window[:, -((max_length + 1) // 2) :]
 
 
 def test_a_prompt_longer_than_the_context_counts_by_its_end():
@@ -233,24 +246,22 @@ def test_a_prompt_longer_than_the_context_counts_by_its_end():
 
 def test_stop_tokens_end_a_row_and_then_all():
     model, prompts = model_of(), tokens_of(4, 6)
-    free = model.generate(prompts, 40)
-    stops = [free[0, 10].item(), free[1, 15].item()]
-    tokens = model.generate(prompts, 40, stop=stops)
-    ends = []
+    free = model.generate(prompts, 60, temperature=1.0, generator=seeded())
+    stops, ends = [3, 7], []
+    tokens = model.generate(prompts, 60, temperature=1.0, generator=seeded(), stop=stops)
     for row, whole in zip(tokens, free):
-        found = torch.isin(whole[6:], torch.tensor(stops)).nonzero().flatten()
-        end = found[0].item() + 7 if len(found) else len(whole)
-        ends.append(end)
-        assert torch.equal(row[:end], whole[:end][: len(row)])
-        assert (row[end:] == row[end - 1]).all()
-    assert tokens.size(1) == max(ends)
-    assert model.generate(prompts[:1], 40, stop=stops[0]).size(1) == 6 + (free[0, 6:] == stops[0]).nonzero()[0].item() + 1
+        ends.append(6 + torch.isin(whole[6:], torch.tensor(stops)).nonzero()[0].item() + 1)
+        assert torch.equal(row[: ends[-1]], whole[: ends[-1]])
+        assert (row[ends[-1] :] == row[ends[-1] - 1]).all()
+    assert tokens.size(1) == max(ends) and len(set(ends)) > 1
+    alone = model.generate(prompts[:1], 60, temperature=1.0, generator=seeded(), stop=3)
+    assert alone[0, -1] == 3 and (alone[0, 6:-1] != 3).all()
 
 
 def test_sampling_follows_the_probabilities():
     model, prompt = model_of(), tokens_of(1, 4)
     probability = (last_logits(model, prompt[0]) / 0.7).softmax(0)
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded()
     many = 4000
     drawn = model.generate(prompt.expand(many, -1), 1, temperature=0.7, generator=generator)[:, 4].bincount(minlength=VOCAB) / many
     assert (drawn - probability).abs().max() < 4 / many**0.5
@@ -263,7 +274,7 @@ def test_sampling_follows_the_probabilities():
 
 def test_the_same_seed_gives_the_same_text():
     model, prompt = model_of(), tokens_of(2, 4)
-    first, again, other = (model.generate(prompt, 20, temperature=1.0, generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    first, again, other = (model.generate(prompt, 20, temperature=1.0, generator=seeded(seed)) for seed in (0, 0, 1))
     assert torch.equal(first, again) and not torch.equal(first, other)
 
 
