@@ -94,10 +94,12 @@ void check_tensors(const char* op, at::TensorList q, at::TensorList k, const at:
               ", must be float32, float64, bfloat16 or float16");
 }
 
-// level_rows of a length that may be symbolic.
+// level_rows of a length that may be symbolic: halved again and again, as hkt::downsample does, so that torch.export need not
+// prove that this is the same.
 c10::SymInt level_rows(const c10::SymInt& length, size_t level) {
-  const c10::SymInt step = int64_t{1} << level;
-  return (length + step - 1) / step;
+  c10::SymInt rows = length;
+  for (size_t i = 0; i < level; ++i) rows = (rows + 1) / 2;
+  return rows;
 }
 
 void check_key_rows(const at::Tensor& k, size_t level, const at::Tensor& v) {

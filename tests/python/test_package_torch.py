@@ -139,11 +139,12 @@ def test_a_layer_with_a_padding_mask_compiles():
         compiled(x, key_padding_mask=mask)
 
 
-def test_a_model_is_exported_for_all_lengths_from_five_on():
+@pytest.mark.parametrize("sizes", [{0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}, {0: torch.export.Dim("batch", max=8), 1: torch.export.Dim("length", min=5, max=64)}],
+                         ids=["auto", "named"])
+def test_a_model_is_exported_for_all_lengths_from_five_on(sizes):
     """Shorter sequences have one row at the coarsest of three levels, for which PyTorch makes an exported program of its own."""
     model = model_of().eval()
-    batch, length = torch.export.Dim.AUTO, torch.export.Dim.AUTO
-    program = torch.export.export(model, (tokens_of(2, 9),), dynamic_shapes=({0: batch, 1: length},))
+    program = torch.export.export(model, (tokens_of(2, 9),), dynamic_shapes=(sizes,))
     file = io.BytesIO()
     torch.export.save(program, file)
     file.seek(0)
