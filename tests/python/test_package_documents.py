@@ -5,10 +5,10 @@ import importlib
 import inspect
 import json
 import os
-import pkgutil
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +16,8 @@ from test_readme import blocks, folder, root, run  # noqa: F401, folder is a fix
 
 import hkt
 
-modules = sorted(f"hkt.{module.name}" for module in pkgutil.iter_modules(hkt.__path__) if module.name != "__main__")
+sources = [path for place in hkt.__path__ for path in Path(place).glob("*.py")]
+modules = sorted(f"hkt.{path.stem}" for path in sources if path.stem not in ("__init__", "__main__"))
 public = ["hkt", "hkt.cache", "hkt.hf", "hkt.nn"]
 unsaid = {"forward", "extra_repr", "reset_parameters"}  # methods that mean in every nn.Module what they mean here
 
