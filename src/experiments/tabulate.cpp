@@ -76,6 +76,25 @@ std::vector<std::vector<double>> learned_weights(const ordered_json& record) {
   return result;
 }
 
+// The effective shares of levels that `hkt theory` found, in the same form; empty if it has not run.
+std::vector<std::vector<double>> effective_shares(const ordered_json& theory) {
+  std::vector<std::vector<double>> result;
+  if (!theory.is_object()) return result;
+  for (const auto& block : theory.at("blocks")) {
+    const auto& heads = block.at("heads");
+    std::vector<double> mean(heads.at(0).at("levels").size(), 0);
+    for (const auto& head : heads) {
+      for (std::size_t l = 0; l < mean.size(); ++l) {
+        const auto share = head.at("levels").at(l).value("share", ordered_json());
+        if (!share.is_number()) return {};  // written before shares were
+        mean[l] += share.get<double>() / static_cast<double>(heads.size());
+      }
+    }
+    result.push_back(mean);
+  }
+  return result;
+}
+
 // The duration of training, including validation.
 double training_seconds(const ordered_json& record) {
   double seconds = 0;
@@ -151,11 +170,24 @@ void keep_given_paths(ordered_json& record, const DataConfig& given) {
   }
 }
 
+// Drops what only single models are drawn from: all eigenvalues, and the samples of a component.
+void drop_lists(ordered_json& theory) {
+  if (theory.is_object()) {
+    theory.erase("eigenvalues");
+    theory.erase("first_component");
+  }
+  for (auto& item : theory) {
+    if (item.is_structured()) drop_lists(item);
+  }
+}
+
 // `probes`: whether to keep the per-epoch theory metrics of the first seed.
 ordered_json record_for(const Row& row, const Run& run, bool probes, const train::Warn& warn) {
   auto record = record_of(run.directory(), warn);
   for (const char* key : {"epochs", "probes", "theory"}) record[key] = rounded(record[key]);
-  if (!probes || &run != &row.runs.front()) record.erase("probes");
+  const bool first = &run == &row.runs.front();
+  if (!probes || !first) record.erase("probes");
+  if (!first && record["theory"].is_object()) drop_lists(record["theory"]);
   keep_given_paths(record, row.model.config.config().data);
   return record;
 }
@@ -174,6 +206,7 @@ void add_model(ordered_json& results, const Row& row, const Scores& scores, cons
         model["by_position"] = rounded(train::by_position_json({{}, scores.position, {}}));
       }
       model["level_weights"] = learned_weights(record);
+      if (const auto shares = effective_shares(record["theory"]); !shares.empty()) model["level_shares"] = shares;
     }
     model["runs"].push_back(run.name);
     results["runs"].push_back(std::move(record));
