@@ -786,11 +786,13 @@ TEST(Theory, PhaseZeroIsTheModelAndAWholePeriodChangesNothing) {
                                              .mask = Mask::causal}};
   for (const auto& config : configs) {
     auto model = model_of(config);
-    const auto tokens = at::randint(30, {27}, at::kLong);
+    const auto tokens = at::randint(30, {97}, at::kLong);
     const auto logits = model->forward(tokens.unsqueeze(0))[0];
     hkt::testing::expect_close(logits_at_phase(*model, tokens, 0), logits, 1e-11, "phase 0");
     const auto period = int64_t{1} << (config.levels - 1);
     hkt::testing::expect_close(logits_at_phase(*model, tokens, period), logits, 1e-10, "a whole period");
+    hkt::testing::expect_close(logits_at_phase(*model, tokens, period, 14), logits_at_phase(*model, tokens, 0, 14),
+                               1e-10, "a whole period, without the beginning");
     const auto effects = phase_effects(*model, tokens);
     ASSERT_EQ(std::ssize(effects), period);
     for (const auto& effect : effects) {
@@ -803,6 +805,23 @@ TEST(Theory, PhaseZeroIsTheModelAndAWholePeriodChangesNothing) {
   }
   EXPECT_TRUE(
       phase_effects(*model_of({.levels = 1, .heads = 2, .width = 16}), at::randint(30, {9}, at::kLong)).empty());
+}
+
+// What is left out reaches as far as windows do: the token before the first has no influence on what is left in.
+TEST(Theory, NothingThatCountsAtAPhaseHasSeenZeros) {
+  torch::manual_seed(29);
+  const at::NoGradGuard no_grad;
+  auto model = model_of({.levels = 3, .heads = 2, .width = 16, .positions = Positions::none, .pooling = Pooling::last});
+  const auto tokens = at::randint(30, {80}, at::kLong);
+  auto other = tokens.clone();
+  other[0] = (other[0] + 1) % 30;
+  constexpr int64_t window = 6;  // K(2^(L−1) − 1)
+  for (const int64_t shift : {0, 1, 2, 3}) {
+    hkt::testing::expect_close(logits_at_phase(*model, other, shift, window + 1),
+                               logits_at_phase(*model, tokens, shift, window + 1), 1e-14,
+                               "the first token is in no window that counts");
+    EXPECT_FALSE(at::equal(logits_at_phase(*model, other, shift, 0), logits_at_phase(*model, tokens, shift, 0)));
+  }
 }
 
 TEST(Theory, OnlyDilutionChangesWithTheLength) {

@@ -176,15 +176,18 @@ HKT_EXPORT LayerCost standard_layer_cost(const ModelConfig& config, std::int64_t
 // ---- 7. Phase and length ----
 
 // The logits of one sequence, tokens [T], where the coarse grids begin `shift` tokens before it, as if so many rows of zeros stood
-// before the input of every attention layer without being keys. `model` is a float64 copy in evaluation mode.
-HKT_EXPORT at::Tensor logits_at_phase(TransformerImpl& model, const at::Tensor& tokens, std::int64_t shift);
+// before the input of every attention layer without being keys. `model` is a float64 copy in evaluation mode. In block b keys begin
+// at token (b + 1) · window, and so do predictions after the last: with the length of a block's windows nothing that counts has
+// seen zeros, which a model knows from the beginning of its sequences alone.
+HKT_EXPORT at::Tensor logits_at_phase(TransformerImpl& model, const at::Tensor& tokens, std::int64_t shift,
+                                      std::int64_t window = 0);
 
 struct HKT_EXPORT PhaseEffect {
   std::int64_t shift = 0;
   double changed = 0;       // the share of predictions that change
   double logit_change = 0;  // the largest, over the largest logit in magnitude
 };
-// Under shifts 1 … 2^(L−1), beyond eight powers of two alone; none for one level.
+// Under shifts 1 … 2^(L−1), beyond eight powers of two alone; none for one level, or fewer tokens than twice those left out.
 HKT_EXPORT std::vector<PhaseEffect> phase_effects(TransformerImpl& model, const at::Tensor& tokens);
 
 // A sequence cut to a multiple of 2^(L−1), and the same repeated.

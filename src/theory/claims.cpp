@@ -364,7 +364,7 @@ Claim phase(const json& examination) {
           "logits by more than 1e-9, which is a theorem"};
   const auto& shifts = examination["phase"];
   if (shifts.empty()) {
-    claim.sentence = "The model has one level and no coarse grid.";
+    claim.sentence = "The model has one level and no coarse grid, or its inputs are too short.";
     return claim;
   }
   double changed = 0, logits = 0;

@@ -80,13 +80,15 @@ json phase_json(TransformerImpl& model, const std::vector<at::Tensor>& sequences
   std::vector<std::pair<Summary, Summary>> summaries;
   std::vector<PhaseEffect> effects;
   for (std::size_t i = 0; i < sequences.size(); ++i) {
-    effects = phase_effects(model, sequences[i]);
+    const auto own = phase_effects(model, sequences[i]);
+    progress(i);
+    if (own.empty()) continue;  // one level, or too short
+    effects = own;
     summaries.resize(effects.size());
     for (std::size_t j = 0; j < effects.size(); ++j) {
       summaries[j].first.add(effects[j].changed);
       summaries[j].second.add(effects[j].logit_change);
     }
-    progress(i);
   }
   json all = json::array();
   for (std::size_t j = 0; j < effects.size(); ++j) {

@@ -35,14 +35,17 @@ HeadScores scores_between(const Projected& all, const at::Tensor& weights, const
   return head_scores(q, k, weights[head], config.mask == Mask::causal);
 }
 
-at::Tensor masked_softmax(const at::Tensor& scores, bool causal) {
-  if (!causal) return scores.softmax(1);
-  const auto hidden = at::ones(scores.sizes(), at::kBool).triu(1);
+// Queries from `first` on see no key before it; with a mask none after themselves.
+at::Tensor masked_softmax(const at::Tensor& scores, std::int64_t first, bool causal) {
+  auto hidden = at::zeros(scores.sizes(), at::kBool);
+  hidden.slice(0, first).slice(1, 0, first).fill_(true);
+  if (causal) hidden.logical_or_(at::ones(scores.sizes(), at::kBool).triu(1));
   return scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()).softmax(1);
 }
 
 // The output of an attention layer, x [1, T, width], with `shift` rows of zeros before its input that are no keys.
-at::Tensor attention_at_phase(HierarchicalAttentionImpl& attention, const at::Tensor& x, std::int64_t shift) {
+at::Tensor attention_at_phase(HierarchicalAttentionImpl& attention, const at::Tensor& x, std::int64_t shift,
+                              std::int64_t first) {
   const auto& config = attention.config();
   const auto length = x.size(1), all = length + shift;
   const auto mixed = attention.convolution ? attention.convolution(x) : x;
@@ -56,7 +59,7 @@ at::Tensor attention_at_phase(HierarchicalAttentionImpl& attention, const at::Te
                             .narrow(0, shift, length)
                             .narrow(1, shift, length);
     const auto own = v.select(1, head / (config.heads / config.key_head_count()));
-    heads.push_back(at::mm(masked_softmax(scores, config.mask == Mask::causal), own));
+    heads.push_back(at::mm(masked_softmax(scores, first, config.mask == Mask::causal), own));
   }
   return attention.output(at::cat(heads, 1).unsqueeze(0));
 }
@@ -103,24 +106,27 @@ void compare_scores(LengthEffect& effect, const ModelConfig& config, const at::T
 
 }  // namespace
 
-at::Tensor logits_at_phase(TransformerImpl& model, const at::Tensor& tokens, std::int64_t shift) {
+at::Tensor logits_at_phase(TransformerImpl& model, const at::Tensor& tokens, std::int64_t shift, std::int64_t window) {
   const at::NoGradGuard no_grad;
   auto x = model.embedded(tokens.unsqueeze(0));
+  std::int64_t first = 0;
   for (const auto& module : *model.blocks) {
     auto& block = *module->as<Block>();
-    x = block.after_attention(x, attention_at_phase(*block.attention, block.attention_norm(x), shift));
+    first += window;
+    x = block.after_attention(x, attention_at_phase(*block.attention, block.attention_norm(x), shift, first));
   }
-  return logits_of(model, x);
+  return logits_of(model, x.slice(1, first));
 }
 
 std::vector<PhaseEffect> phase_effects(TransformerImpl& model, const at::Tensor& tokens) {
   constexpr std::int64_t all_of_them = 8;
-  const auto period = std::int64_t{1} << (model.config().levels - 1);
+  const auto& config = model.config();
+  const auto period = std::int64_t{1} << (config.levels - 1), window = window_before(config);
   std::vector<PhaseEffect> effects;
-  if (period == 1) return effects;
-  const auto original = logits_at_phase(model, tokens, 0);
+  if (period == 1 || tokens.size(0) < 2 * window * config.blocks) return effects;
+  const auto original = logits_at_phase(model, tokens, 0, window);
   for (std::int64_t shift = 1; shift <= period; shift += period <= all_of_them ? 1 : shift) {
-    const auto shifted = logits_at_phase(model, tokens, shift);
+    const auto shifted = logits_at_phase(model, tokens, shift, window);
     effects.push_back({shift, changed_share(shifted, original), relative_change(shifted, original)});
   }
   return effects;
