@@ -76,21 +76,25 @@ std::vector<std::vector<double>> learned_weights(const ordered_json& record) {
   return result;
 }
 
-// The effective shares of levels that `hkt theory` found, in the same form; empty if it has not run.
+// The mean over heads of the effective shares in a block of theory.json.
+std::vector<double> effective_shares_of(const ordered_json& block) {
+  const auto& heads = block.at("heads");
+  std::vector<double> mean(heads.at(0).at("levels").size(), 0);
+  for (const auto& head : heads) {
+    for (std::size_t l = 0; l < mean.size(); ++l)
+      mean[l] += head.at("levels").at(l).at("share").get<double>() / static_cast<double>(heads.size());
+  }
+  return mean;
+}
+
+// The same of all blocks; empty if `hkt theory` has not run, or the file has none.
 std::vector<std::vector<double>> effective_shares(const ordered_json& theory) {
   std::vector<std::vector<double>> result;
   if (!theory.is_object()) return result;
-  for (const auto& block : theory.at("blocks")) {
-    const auto& heads = block.at("heads");
-    std::vector<double> mean(heads.at(0).at("levels").size(), 0);
-    for (const auto& head : heads) {
-      for (std::size_t l = 0; l < mean.size(); ++l) {
-        const auto share = head.at("levels").at(l).value("share", ordered_json());
-        if (!share.is_number()) return {};  // written before shares were
-        mean[l] += share.get<double>() / static_cast<double>(heads.size());
-      }
-    }
-    result.push_back(mean);
+  try {
+    for (const auto& block : theory.at("blocks")) result.push_back(effective_shares_of(block));
+  } catch (const nlohmann::json::exception&) {
+    return {};
   }
   return result;
 }
