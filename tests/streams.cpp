@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -495,6 +496,23 @@ TEST(Windows, DependOnSeedStepAndIndexAlone) {
   EXPECT_TRUE(at::equal(few.tokens, more.tokens.slice(0, 0, 16))) << "whatever the size of the batch";
   EXPECT_FALSE(at::equal(few.tokens, hkt::data::make_windows(stream, 8, 16, 1, 3).tokens));
   EXPECT_FALSE(at::equal(few.tokens, hkt::data::make_windows(stream, 8, 16, 2, 2).tokens));
+}
+
+TEST(Windows, TheOnesToLookAtAreDrawnAndDoNotOverlap) {
+  const auto begins = [](std::int64_t count, std::uint64_t seed) {
+    std::vector<std::int64_t> found;
+    for (const auto& window : hkt::data::drawn_windows(counting(250), 20, count, seed)) {
+      EXPECT_TRUE(at::equal(window, window[0] + at::arange(20)));
+      found.push_back(window[0].item<std::int64_t>());
+    }
+    return found;
+  };
+  const std::vector<std::int64_t> golden = {120, 100, 20, 180};  // by another implementation of the generator
+  EXPECT_EQ(begins(4, 5), golden);
+  EXPECT_NE(begins(4, 6), golden);
+  const auto all = begins(100, 0);
+  EXPECT_EQ(std::set<std::int64_t>(all.begin(), all.end()).size(), 12u);
+  EXPECT_EQ(hkt::data::drawn_windows(counting(7), 20, 3, 0).size(), 1u) << "shorter than a window";
 }
 
 // As Python computes them with integers of any size: a change here breaks everyone's results.

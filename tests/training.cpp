@@ -9,6 +9,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 #include <vector>
@@ -64,6 +65,51 @@ TEST(Batches, SeedAndEpochAloneDecideTheOrder) {
   EXPECT_EQ(order(1, 2), order(1, 2));
   EXPECT_NE(order(1, 2), order(1, 3));
   EXPECT_NE(order(1, 2), order(2, 2));
+}
+
+TEST(Batches, SequencesToLookAtAreBalancedByLabel) {
+  const auto split = split_of(random_lengths(600));
+  const auto labels_of = [&](const std::vector<std::int64_t>& drawn) {
+    std::map<std::int64_t, int> counts;
+    for (const auto i : drawn) ++counts[split.label(i)];
+    return counts;
+  };
+  for (const std::uint64_t seed : {0, 1, 2}) {
+    const auto drawn = data::draw_balanced(split, {.count = 12, .wanted_length = 30, .seed = seed});
+    EXPECT_EQ(labels_of(drawn), (std::map<std::int64_t, int>{{0, 4}, {1, 4}, {2, 4}}));
+    EXPECT_EQ(std::set<std::int64_t>(drawn.begin(), drawn.end()).size(), 12u);
+    for (const auto i : drawn) EXPECT_GE(std::ssize(split.tokens(i)), 30);
+    EXPECT_EQ(drawn, data::draw_balanced(split, {.count = 12, .wanted_length = 30, .seed = seed}));
+    EXPECT_NE(drawn, data::draw_balanced(split, {.count = 12, .wanted_length = 30, .seed = seed + 3}));
+  }
+  // Not the longest: over many seeds nearly every sequence that is long enough comes up.
+  std::set<std::int64_t> seen;
+  for (std::uint64_t seed = 0; seed < 300; ++seed)
+    for (const auto i : data::draw_balanced(split, {.count = 12, .wanted_length = 30, .seed = seed})) seen.insert(i);
+  std::int64_t long_enough = 0;
+  for (std::int64_t i = 0; i < split.size(); ++i) long_enough += std::ssize(split.tokens(i)) >= 30;
+  EXPECT_GE(std::ssize(seen), long_enough * 9 / 10);
+}
+
+TEST(Batches, SequencesToLookAtWhereThereAreFew) {
+  const auto split = split_of({3, 0, 5, 9, 2});  // labels 0, 1, 2, 0, 1; the second is empty
+  const auto all = data::draw_balanced(split, {.count = 10, .wanted_length = 4});
+  EXPECT_EQ(std::multiset<std::int64_t>(all.begin(), all.end()), (std::multiset<std::int64_t>{0, 2, 3, 4}));
+  const auto lengths = [&] {
+    std::multiset<std::int64_t> found;
+    for (const auto& tokens : data::balanced_sequences(split, {.max_length = 4, .count = 10}))
+      found.insert(tokens.size(0));
+    return found;
+  }();
+  EXPECT_EQ(lengths, (std::multiset<std::int64_t>{2, 3, 4, 4})) << "cut at max_length";
+  EXPECT_EQ(data::draw_balanced(split, {.count = 2}).size(), 2u) << "fewer sequences than labels";
+  EXPECT_TRUE(data::draw_balanced(split_of({0, 0}), {.count = 2}).empty());
+}
+
+// The same on every machine and with every standard library.
+TEST(Batches, SequencesToLookAtArePortable) {
+  EXPECT_EQ(data::draw_balanced(split_of(std::vector<std::int64_t>(30, 5)), {.count = 6, .seed = 7}),
+            (std::vector<std::int64_t>{26, 19, 27, 2, 4, 21}));
 }
 
 TEST(Batches, TokensLengthsAndPadding) {

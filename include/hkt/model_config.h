@@ -47,7 +47,7 @@ struct ModelConfig {
   std::int64_t convolution_taps = 4;
   ConvolutionOn convolution_on = ConvolutionOn::qk;
   Projections projections = Projections::shared;
-  LevelWeights weights;
+  LevelWeights weights = {};
   Positions positions = Positions::sinusoidal;
   Mask mask = Mask::none;
   Psd psd = Psd::free;

@@ -34,6 +34,10 @@ void print_level_weights(const ordered_json& model) {
   for (std::size_t block = 0; block < blocks.size() && blocks[block].size() > 1; ++block) {
     std::string line = fmt::format("λ of {}, block {}:", model["name"].get<std::string>(), block);
     for (const auto& weight : blocks[block]) line += fmt::format(" {:.3f}", weight.get<double>());
+    if (model.contains("level_shares")) {
+      line += ", effective shares:";
+      for (const auto& share : model["level_shares"].at(block)) line += fmt::format(" {:.3f}", share.get<double>());
+    }
     fmt::print("{}\n", line);
   }
 }

@@ -60,11 +60,16 @@ const data::Stream& split_of(const data::Streams& streams, const std::string& na
   return part_of(streams, name, !streams.test.tokens.empty());
 }
 
-std::vector<at::Tensor> inputs_of(const LoadedRun& run, const std::string& split, std::int64_t count) {
+std::vector<at::Tensor> inputs_of(const LoadedRun& run, const std::string& split, const Inputs& inputs) {
   constexpr std::int64_t long_enough = 1024;  // a window of a stream has no end of its own
   const auto longest = run.config().model.max_length;
-  return run.is_language() ? data::first_windows(split_of(run.streams, split), std::min(longest, long_enough), count)
-                           : data::longest_sequences(split_of(run.dataset, split), longest, count);
+  const auto seed = static_cast<std::uint64_t>(inputs.seed);
+  if (run.is_language()) {
+    return data::drawn_windows(split_of(run.streams, split), std::min(longest, long_enough), inputs.count, seed);
+  }
+  return data::balanced_sequences(
+      split_of(run.dataset, split),
+      {.max_length = longest, .count = inputs.count, .wanted_length = inputs.wanted_length, .seed = seed});
 }
 
 }  // namespace hkt::cli

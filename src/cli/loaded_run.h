@@ -32,8 +32,11 @@ LoadedRun load_run(const std::string& folder, at::Device device);
 const data::Split& split_of(const data::Dataset& dataset, const std::string& name);
 const data::Stream& split_of(const data::Streams& streams, const std::string& name);
 
-// Inputs of a model from a split, [T] each, at most max_length tokens: the longest sequences, or windows of a stream one after
-// the other, at most 1,024 tokens.
-std::vector<at::Tensor> inputs_of(const LoadedRun& run, const std::string& split, std::int64_t count);
+// Inputs of a model from a split, [T] each, at most max_length tokens, drawn by the seed: sequences, balanced by label and
+// preferably of the wanted length, or windows of a stream, of at most 1,024 tokens.
+struct Inputs {
+  std::int64_t count = 8, wanted_length = 1, seed = 0;
+};
+std::vector<at::Tensor> inputs_of(const LoadedRun& run, const std::string& split, const Inputs& inputs);
 
 }  // namespace hkt::cli

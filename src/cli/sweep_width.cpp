@@ -32,7 +32,7 @@ std::vector<double> kurtosis_ratios(const ordered_json& probe) {
   std::vector<int> counts;
   for (const auto& block : probe["theory"]) {
     for (const auto& head : block["heads"]) {
-      const auto& levels = head["gaussianity"];
+      const auto& levels = head.contains("normality") ? head["normality"] : head["gaussianity"];
       sums.resize(levels.size());
       counts.resize(levels.size());
       for (std::size_t l = 0; l < levels.size(); ++l) {

@@ -6,12 +6,12 @@
 #include <torch/utils.h>
 
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "commands.h"
-#include "data/batches.h"
 #include "files/json_fields.h"
 #include "files/quote.h"
 #include "files/whole_file.h"
@@ -34,10 +34,37 @@ struct Options {
   std::optional<int> threads;
 };
 
+std::pair<std::int64_t, std::int64_t> shortest_and_longest(const std::vector<at::Tensor>& sequences) {
+  const auto shorter = [](const at::Tensor& a, const at::Tensor& b) { return a.size(0) < b.size(0); };
+  const auto [low, high] = std::minmax_element(sequences.begin(), sequences.end(), shorter);
+  return {low->size(0), high->size(0)};
+}
+
+// λ of each level and what it carries, the means over heads.
+void print_levels(const nlohmann::ordered_json& block) {
+  const auto& heads = block["heads"];
+  const auto levels = heads[0]["levels"].size();
+  if (levels < 2) return;
+  const auto mean = [&](std::size_t level, const char* key) {
+    double sum = 0;
+    for (const auto& head : heads) {
+      const auto& value = head["levels"][level][key];
+      sum += value.is_null() ? 0 : value.get<double>();
+    }
+    return sum / static_cast<double>(heads.size());
+  };
+  auto line = fmt::format("block {}:", block["block"].get<int>());
+  for (std::size_t level = 0; level < levels; ++level)
+    line +=
+        fmt::format("  level {}: λ {:.2f}, share {:.1f} %", level, mean(level, "weight"), 100 * mean(level, "share"));
+  fmt::print("{}\n", line);
+}
+
 void print_summary(const nlohmann::ordered_json& result) {
   fmt::print("{}{}, {} sequences of {} to {} tokens\n", result["model"]["random"] ? "random weights, config of " : "",
              printable(result["model"]["run"].get<std::string>()), result["data"]["sequences"].get<int>(),
              result["data"]["shortest"].get<int>(), result["data"]["longest"].get<int>());
+  for (const auto& block : result["blocks"]) print_levels(block);
   for (const auto& claim : result["claims"]) {
     fmt::print("\n{} ({})\n  {}: {}\n", claim["title"].get<std::string>(), claim["paper"].get<std::string>(),
                claim["verdict"].get<std::string>(), claim["sentence"].get<std::string>());
@@ -47,22 +74,25 @@ void print_summary(const nlohmann::ordered_json& result) {
 nlohmann::ordered_json examine(const std::string& folder, const Options& options) {
   auto loaded = load_run(folder, at::kCPU);
   const auto& config = loaded.config();
-  const auto sequences = inputs_of(loaded, options.split, options.sequences);
+  const theory::LabOptions standard;
+  const auto coarsest = standard.gaussian_columns << (config.model.levels - 1);  // long enough for all tests
+  const auto sequences = inputs_of(loaded, options.split, {options.sequences, coarsest, options.seed});
   if (sequences.empty()) throw std::invalid_argument("the " + options.split + " split has no sequences.");
   auto model = loaded.trained.model;
   if (options.random) {
     torch::manual_seed(static_cast<std::uint64_t>(options.seed));
     model = create_model(config.model);
   }
+  const auto lengths = shortest_and_longest(sequences);
   nlohmann::ordered_json examination;
   {
     Progress progress("theory");
     theory::LabOptions lab;
     lab.seed = options.seed;
-    lab.progress = [&](auto done, auto total) { progress.show(done, total, "sequences"); };
+    lab.progress = [&](auto done, auto total) { progress.show(done, total, "passes over sequences"); };
     examination = theory::examine(*model, sequences, lab);
   }
-  nlohmann::ordered_json result = {{"format", 1},
+  nlohmann::ordered_json result = {{"format", 2},
                                    {"model",
                                     {{"run", loaded.directory.folder.string()},
                                      {"checksum", loaded.trained.checksum},
@@ -71,13 +101,15 @@ nlohmann::ordered_json examine(const std::string& folder, const Options& options
                                    {"data",
                                     {{"split", options.split},
                                      {"sequences", sequences.size()},
-                                     {"longest", sequences.front().size(0)},
-                                     {"shortest", sequences.back().size(0)}}},
+                                     {"seed", options.seed},
+                                     {"longest", lengths.second},
+                                     {"shortest", lengths.first}}},
                                    {"claims", nlohmann::ordered_json::array()}};
   for (const auto& claim : theory::claims_of(examination, config.model)) {
     result["claims"].push_back({{"claim", claim.key},
                                 {"paper", claim.paper},
                                 {"title", claim.title},
+                                {"rule", claim.rule},
                                 {"verdict", theory::name(claim.verdict)},
                                 {"sentence", claim.sentence}});
   }
@@ -108,11 +140,11 @@ void add_theory(CLI::App& program, Action& action) {
   command.add_option("folder", options->folders, "run directories");
   command.add_option("--split,--data", options->split, "the split the inputs come from: train, validation or test")
       ->capture_default_str();
-  command.add_option("--sequences", options->sequences, "number of sequences, the longest of the split")
+  command.add_option("--sequences", options->sequences, "number of sequences, drawn by --seed and balanced by label")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000));
   command.add_flag("--random", options->random, "use random weights instead of the trained ones; writes no file");
-  command.add_option("--seed", options->seed, "random seed of --random and of the tested rows")
+  command.add_option("--seed", options->seed, "random seed of the sequences, of the tested rows and of --random")
       ->check(CLI::NonNegativeNumber);
   command.add_flag("--json", options->json, "print JSON");
   command.add_option("--threads", options->threads, "number of CPU threads (default: one per core)")

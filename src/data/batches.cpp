@@ -5,18 +5,16 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <deque>
+#include <map>
 #include <numeric>
 #include <random>
 #include <utility>
 
+#include "random.h"
+
 namespace hkt::data {
 namespace {
-
-// std::shuffle and the distributions differ between standard libraries; this does not.
-template <typename Item>
-void shuffle(std::vector<Item>& items, std::mt19937_64& generator) {
-  for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[generator() % i]);
-}
 
 std::vector<std::int64_t> all_of(const Split& split) {
   std::vector<std::int64_t> sequences(static_cast<std::size_t>(split.size()));
@@ -24,8 +22,12 @@ std::vector<std::int64_t> all_of(const Split& split) {
   return sequences;
 }
 
+std::int64_t length_of(const Split& split, std::int64_t sequence, std::int64_t max_length) {
+  return std::min<std::int64_t>(std::ssize(split.tokens(sequence)), max_length);
+}
+
 std::int64_t length_of(const Split& split, std::int64_t sequence, const Shape& shape) {
-  return std::min(static_cast<std::int64_t>(split.tokens(sequence).size()), shape.max_length);
+  return length_of(split, sequence, shape.max_length);
 }
 
 void sort_by_length(std::span<std::int64_t> sequences, const Split& split, const Shape& shape) {
@@ -93,19 +95,39 @@ std::int64_t count_cut(const Split& split, std::int64_t max_length) {
   return count;
 }
 
-std::vector<at::Tensor> longest_sequences(const Split& split, std::int64_t max_length, std::int64_t count) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> by_length;  // negative length, index
-  for (std::int64_t i = 0; i < split.size(); ++i) {
-    const auto length = std::min<std::int64_t>(max_length, std::ssize(split.tokens(i)));
-    if (length > 0) by_length.emplace_back(-length, i);
+std::vector<std::int64_t> draw_balanced(const Split& split, const Drawing& drawing) {
+  std::mt19937_64 generator(drawing.seed);
+  auto shuffled = all_of(split);
+  shuffle(shuffled, generator);
+  const auto is_long = [&](std::int64_t i) { return length_of(split, i, drawing.max_length) >= drawing.wanted_length; };
+  std::stable_partition(shuffled.begin(), shuffled.end(), is_long);
+  std::map<std::int64_t, std::deque<std::int64_t>> by_label;
+  for (const auto i : shuffled) {
+    if (!split.tokens(i).empty()) by_label[split.label(i)].push_back(i);
   }
-  std::sort(by_length.begin(), by_length.end());
-  by_length.resize(std::min<std::size_t>(by_length.size(), static_cast<std::size_t>(count)));
+  std::vector<std::int64_t> labels;
+  for (const auto& [label, sequences] : by_label) labels.push_back(label);
+  shuffle(labels, generator);  // with fewer sequences than labels, chance decides which labels are there
+
+  std::vector<std::int64_t> drawn;
+  for (bool any = true; any;) {
+    any = false;
+    for (const auto label : labels) {
+      auto& sequences = by_label[label];
+      if (sequences.empty() || std::ssize(drawn) == drawing.count) continue;
+      drawn.push_back(sequences.front());
+      sequences.pop_front();
+      any = true;
+    }
+  }
+  return drawn;
+}
+
+std::vector<at::Tensor> balanced_sequences(const Split& split, const Drawing& drawing) {
   std::vector<at::Tensor> sequences;
-  for (const auto& [length, index] : by_length) {
-    const auto tokens = split.tokens(index);
-    sequences.push_back(
-        at::tensor(at::ArrayRef<std::uint8_t>(tokens.data(), static_cast<std::size_t>(-length)), at::kLong));
+  for (const auto i : draw_balanced(split, drawing)) {
+    const auto length = static_cast<std::size_t>(length_of(split, i, drawing.max_length));
+    sequences.push_back(at::tensor(at::ArrayRef<std::uint8_t>(split.tokens(i).data(), length), at::kLong));
   }
   return sequences;
 }

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <random>
+#include <utility>
+#include <vector>
 
 namespace hkt::data {
 
@@ -23,6 +26,12 @@ std::uint64_t below(std::uint64_t bound, Draw draw) {
     const std::uint64_t drawn = draw();
     if (drawn < beyond) return drawn % bound;
   }
+}
+
+// std::shuffle differs between standard libraries; this does not.
+template <typename Item>
+void shuffle(std::vector<Item>& items, std::mt19937_64& generator) {
+  for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[generator() % i]);
 }
 
 }  // namespace hkt::data

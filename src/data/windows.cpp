@@ -72,11 +72,17 @@ WindowQueue::WindowQueue(const Stream& stream, std::int64_t length, std::int64_t
                          std::int64_t first, std::int64_t end)
     : batches_(batches_of(stream, length, batch, seed, first, end)) {}
 
-std::vector<at::Tensor> first_windows(const Stream& stream, std::int64_t length, std::int64_t count) {
+std::vector<at::Tensor> drawn_windows(const Stream& stream, std::int64_t length, std::int64_t count,
+                                      std::uint64_t seed) {
   const auto size = std::ssize(stream.tokens);
   length = std::min(length, size);
+  std::vector<std::int64_t> begins;
+  for (std::int64_t begin = 0; length > 0 && begin + length <= size; begin += length) begins.push_back(begin);
+  std::mt19937_64 generator(seed);
+  shuffle(begins, generator);
+  begins.resize(std::min(begins.size(), static_cast<std::size_t>(count)));
   std::vector<at::Tensor> windows;
-  for (std::int64_t begin = 0; length > 0 && begin + length <= size && std::ssize(windows) < count; begin += length) {
+  for (const auto begin : begins) {
     windows.push_back(at::empty({length}, at::kLong));
     std::copy_n(stream.tokens.data() + begin, length, windows.back().mutable_data_ptr<std::int64_t>());
   }

@@ -65,9 +65,8 @@ void add_runs(Row& row, const fs::path& folder, const Protocol& protocol, const 
   for (const auto seed : std::span(protocol.seeds).subspan(row.runs.size())) {
     row.runs.push_back(make_run(folder, fmt::format("{}-seed{}", row.model.name, seed), row.model.config, seed, data));
   }
-  auto& first = row.runs.front();
-  first.examines = protocol.examined;
-  if (const auto* streams = std::get_if<data::Streams>(&data)) first.prompt = prompt_of(streams->test);
+  for (auto& run : row.runs) run.examines = protocol.examined;
+  if (const auto* streams = std::get_if<data::Streams>(&data)) row.runs.front().prompt = prompt_of(streams->test);
 }
 
 // Seed by seed, so that the models of one seed run at the same time.

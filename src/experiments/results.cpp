@@ -56,7 +56,9 @@ void check_model(const fs::path& path, const ordered_json& model, bool language)
   model.at("deviation").get<double>();
   require(!model.at("runs").get<std::vector<std::string>>().empty());
   for (const char* key : {"step_seconds", "step_ratio"}) check_number_or_null(model.at(key));  // null before --times
-  model.at("level_weights").get<std::vector<std::vector<double>>>();
+  const auto weights = model.at("level_weights").get<std::vector<std::vector<double>>>();
+  if (model.contains("level_shares"))
+    require(model["level_shares"].get<std::vector<std::vector<double>>>().size() == weights.size());
   if (model.contains("attention_ratio")) model["attention_ratio"].get<double>();
   if (!language) return;
   check_integer(model.at("tokens"));

@@ -38,10 +38,13 @@ bool Run::scored() const {
   }
 }
 
-// Whether theory.json is of the current model.
+// Whether theory.json is of the current model, and not by a version that pooled sequences.
 bool Run::examined() const {
+  constexpr int within_sequences = 2;
   const auto theory = read_theory(directory());
-  return theory && (*theory)["model"].value("checksum", "") == safetensors::read(directory().model()).checksum;
+  const auto format = theory ? theory->value("format", nlohmann::ordered_json()) : nlohmann::ordered_json();
+  return format.is_number_integer() && format >= within_sequences &&
+         (*theory)["model"].value("checksum", "") == safetensors::read(directory().model()).checksum;
 }
 
 bool Run::sampled() const { return read_sample(directory()).is_object(); }

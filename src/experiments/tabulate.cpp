@@ -76,6 +76,29 @@ std::vector<std::vector<double>> learned_weights(const ordered_json& record) {
   return result;
 }
 
+// The mean over heads of the effective shares in a block of theory.json.
+std::vector<double> effective_shares_of(const ordered_json& block) {
+  const auto& heads = block.at("heads");
+  std::vector<double> mean(heads.at(0).at("levels").size(), 0);
+  for (const auto& head : heads) {
+    for (std::size_t l = 0; l < mean.size(); ++l)
+      mean[l] += head.at("levels").at(l).at("share").get<double>() / static_cast<double>(heads.size());
+  }
+  return mean;
+}
+
+// The same of all blocks; empty if `hkt theory` has not run, or the file has none.
+std::vector<std::vector<double>> effective_shares(const ordered_json& theory) {
+  std::vector<std::vector<double>> result;
+  if (!theory.is_object()) return result;
+  try {
+    for (const auto& block : theory.at("blocks")) result.push_back(effective_shares_of(block));
+  } catch (const nlohmann::json::exception&) {
+    return {};
+  }
+  return result;
+}
+
 // The duration of training, including validation.
 double training_seconds(const ordered_json& record) {
   double seconds = 0;
@@ -151,11 +174,24 @@ void keep_given_paths(ordered_json& record, const DataConfig& given) {
   }
 }
 
+// Drops what only single models are drawn from: all eigenvalues, and the samples of a component.
+void drop_lists(ordered_json& theory) {
+  if (theory.is_object()) {
+    theory.erase("eigenvalues");
+    theory.erase("first_component");
+  }
+  for (auto& item : theory) {
+    if (item.is_structured()) drop_lists(item);
+  }
+}
+
 // `probes`: whether to keep the per-epoch theory metrics of the first seed.
 ordered_json record_for(const Row& row, const Run& run, bool probes, const train::Warn& warn) {
   auto record = record_of(run.directory(), warn);
   for (const char* key : {"epochs", "probes", "theory"}) record[key] = rounded(record[key]);
-  if (!probes || &run != &row.runs.front()) record.erase("probes");
+  const bool first = &run == &row.runs.front();
+  if (!probes || !first) record.erase("probes");
+  if (!first && record["theory"].is_object()) drop_lists(record["theory"]);
   keep_given_paths(record, row.model.config.config().data);
   return record;
 }
@@ -174,6 +210,7 @@ void add_model(ordered_json& results, const Row& row, const Scores& scores, cons
         model["by_position"] = rounded(train::by_position_json({{}, scores.position, {}}));
       }
       model["level_weights"] = learned_weights(record);
+      if (const auto shares = effective_shares(record["theory"]); !shares.empty()) model["level_shares"] = shares;
     }
     model["runs"].push_back(run.name);
     results["runs"].push_back(std::move(record));

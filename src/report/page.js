@@ -83,6 +83,9 @@ const last = list => list[list.length - 1];
 const epochs = run => run.epochs.map(e => e.epoch + 1);
 const mean = list => list.reduce((a, b) => a + b, 0) / list.length;
 
+// The tests of normality of a head's levels, or of one level; older files call them gaussianity.
+const testsOf = part => part.normality || part.gaussianity;
+
 // Mean over blocks and heads of a value from the per-epoch theory metrics, by level.
 function probed(run, pick) {
   const points = (run.probes || []).filter(p => p.theory);
@@ -91,7 +94,7 @@ function probed(run, pick) {
     level,
     x: points.map(p => p.epoch),
     y: points.map(p => {
-      const values = p.theory.flatMap(b => b.heads.map(h => pick(h.gaussianity[level]))).filter(finite);
+      const values = p.theory.flatMap(b => b.heads.map(h => pick(testsOf(h)[level]))).filter(finite);
       return values.length ? mean(values) : null;
     }),
   })).filter(series => series.y.some(finite));
@@ -309,7 +312,7 @@ function accuracyBars(grid) {
 }
 
 // κ over its Gaussian value, of one test of normality.
-const kurtosisRatio = test => test.kurtosis / test.gaussian_kurtosis;
+const kurtosisRatio = test => test.kurtosis_ratio ?? test.kurtosis / test.gaussian_kurtosis;
 
 // That against the model's width, if there are runs of at least three widths.
 function widthFigures(grid) {
@@ -349,7 +352,7 @@ function training() {
       { xaxis: { title: { text: 'epoch' } }, yaxis: { range: [0, 1] } });
     if (!run.theory) return;
     const heads = run.theory.blocks.flatMap(b => b.heads.map(h => ({ ...h, block: b.block })));
-    const test = heads[0].levels[0].gaussianity;
+    const test = testsOf(heads[0].levels[0]);
     if (test.first_component) {
       const n = test.first_component.length;
       figure(grid, run.name + ': quantiles of the first component', 'Scores of level 0, block 0, head 0, first principal component against a normal distribution.',
@@ -359,7 +362,7 @@ function training() {
         { xaxis: { title: { text: 'normal quantile' } }, yaxis: { title: { text: 'observed' } } });
     }
     ['kurtosis_p', 'skewness_p'].forEach(name => {
-      const rows = heads.map(h => h.levels.map(l => l.gaussianity[name] ?? null));
+      const rows = heads.map(h => h.levels.map(l => testsOf(l)[name] ?? null));
       figure(grid, run.name + ': final p-values, ' + name.replace('_p', ''), 'By block, head and level; dark is small. Below 0.05 normality is rejected.',
         heads.map((h, i) => 'block ' + h.block + ' head ' + h.head + ': ' + rows[i].map(short).join(', ')).join('; '),
         [{ type: 'heatmap', x: rows[0].map((_, l) => 'level ' + l), y: heads.map(h => 'block ' + h.block + ', head ' + h.head), z: rows,
@@ -392,11 +395,13 @@ function claims() {
     add(page, element('p', 'No run has been examined yet; use `hkt theory DIR`.'));
     return;
   }
-  examined[0].theory.claims.forEach((claim, index) => {
+  const known = new Map(examined.flatMap(run => run.theory.claims.map(claim => [claim.claim, claim])));
+  [...known.values()].forEach(claim => {
     const card = element('div', undefined, { class: 'claim' });
     add(card, element('h3', claim.title + ' (' + claim.paper + ')'));
     examined.forEach(run => {
-      const own = run.theory.claims[index];
+      const own = run.theory.claims.find(one => one.claim === claim.claim);
+      if (!own) return;  // examined by an earlier version
       const line = element('p');
       const kind = own.verdict === 'holds' ? 'holds' : own.verdict === 'does not hold' ? 'fails' : 'open';
       add(line, element('span', run.name + ': ' + own.verdict + '. ', { class: 'verdict ' + kind }), own.sentence);
@@ -436,15 +441,18 @@ const claimFigures = {
     if (run.config.model.levels < 2) return;
     const heads = headsOf(run), kept = heads[0].depth.map(d => d.kept);
     const average = name => kept.map((_, i) => { const values = heads.map(h => h.depth[i][name]).filter(finite); return values.length ? mean(values) : null; });
-    const lines = [['measured KL', 'kl', 'solid'], ['Gaussian part', 'gaussian', 'dash'], ['Hoeffding bound', 'hoeffding', 'dot'], ['weight bound', 'weight_bound', 'dot'], ['geometric bound', 'geometric', 'dashdot']];
+    const lines = [['measured KL', 'kl', 'solid'], ['Gaussian part', 'gaussian', 'dash'], ['half the largest variance on the path', 'tilted', 'dashdot'], ['Hoeffding bound', 'hoeffding', 'dot']]
+      .filter(([, key]) => average(key).some(v => v > 0));
     figure(grid, run.name + ': the cost of fewer levels', 'KL divergence from the full model if only the first levels are kept, mean over heads and queries, logarithmic scale. With all levels it is zero.',
       kept.map((k, i) => k + ' kept: ' + short(average('kl')[i])).join('; '),
       lines.map(([name, key, dash]) => ({ x: kept, y: average(key).map(v => v > 0 ? v : null), name, line: { dash }, mode: 'lines+markers' })),
       { xaxis: { title: { text: 'levels kept' }, dtick: 1 }, yaxis: { type: 'log', title: { text: 'nats' } } });
-    figure(grid, run.name + ': the three parts of the KL divergence', 'KL = Gaussian ½κ₂ + non-Gaussian −κ₃/6 + κ₄/24 + remainder.',
-      kept.map((k, i) => k + ' kept: ' + ['gaussian', 'non_gaussian', 'remainder'].map(n => short(average(n)[i])).join(', ')).join('; '),
-      [['Gaussian', 'gaussian'], ['non-Gaussian', 'non_gaussian'], ['remainder', 'remainder']].map(([name, key]) => ({ type: 'bar', x: kept, y: average(key), name })),
-      { barmode: 'relative', xaxis: { title: { text: 'levels kept' }, dtick: 1 }, yaxis: { title: { text: 'nats' } } });
+    // Older files have the means of signed parts.
+    const sized = 'remainder_size' in heads[0].depth[0], parts = [['Gaussian', 'gaussian'], ['non-Gaussian', sized ? 'non_gaussian_size' : 'non_gaussian'], ['remainder', sized ? 'remainder_size' : 'remainder']];
+    figure(grid, run.name + ': the three parts of the KL divergence', 'KL = Gaussian ½κ₂ + non-Gaussian −κ₃/6 + κ₄/24 + remainder' + (sized ? '; means of magnitudes, since signs differ from query to query.' : '.'),
+      kept.map((k, i) => k + ' kept: ' + parts.map(([, n]) => short(average(n)[i])).join(', ')).join('; '),
+      parts.map(([name, key]) => ({ type: 'bar', x: kept, y: average(key), name })),
+      { barmode: sized ? 'group' : 'relative', xaxis: { title: { text: 'levels kept' }, dtick: 1 }, yaxis: { title: { text: 'nats' } } });
   },
 };
 

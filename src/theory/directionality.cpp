@@ -41,15 +41,27 @@ double directionality(const at::Tensor& scores) {
   return all > 0 ? squared_norm((scores - scores.t()) / 2) / all : 0;
 }
 
-double commutation_error(const at::Tensor& inputs, const at::Tensor& query, const at::Tensor& key, std::int64_t level,
-                         std::int64_t length) {
+// The mean of row i of a[i] − a[j] is a[i] if a has mean zero, and the row means of any antisymmetric matrix have: they are the
+// coefficients of its orthogonal projection on gradients.
+AntisymmetricParts antisymmetric_parts(const at::Tensor& scores) {
+  const auto directional = (scores - scores.t()) / 2;
+  AntisymmetricParts parts;
+  parts.potential = directional.mean(1);
+  parts.curl = directional - parts.potential.unsqueeze(1) + parts.potential.unsqueeze(0);
+  const double all = squared_norm(directional);
+  parts.curl_share = all > 0 ? squared_norm(parts.curl) / all : 0;
+  return parts;
+}
+
+double commutation_error(const at::Tensor& scores, const at::Tensor& inputs, const at::Tensor& query,
+                         const at::Tensor& key, std::int64_t level, std::int64_t length) {
   const auto x = inputs.detach().to(at::kCPU, at::kDouble);
   const auto q = query.detach().to(at::kCPU, at::kDouble), k = key.detach().to(at::kCPU, at::kDouble);
   const auto bilinear = at::mm(q.t(), k) / std::sqrt(static_cast<double>(q.size(0)));
-  const auto scores = spread(at::linalg_multi_dot({x, bilinear, x.t()}), level, length);
   const auto symmetric = spread(at::linalg_multi_dot({x, (bilinear + bilinear.t()) / 2, x.t()}), level, length);
-  const double size = std::sqrt(squared_norm(scores));
-  return size == 0 ? 0 : std::sqrt(squared_norm((scores + scores.t()) / 2 - symmetric)) / size;
+  const auto whole = spread(scores, level, length);
+  const double size = std::sqrt(squared_norm(whole));
+  return size == 0 ? 0 : std::sqrt(squared_norm((whole + whole.t()) / 2 - symmetric)) / size;
 }
 
 Independence independence(const HeadScores& head) {

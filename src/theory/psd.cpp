@@ -44,10 +44,13 @@ Spectrum kernel_spectrum(const at::Tensor& query, const at::Tensor& key) {
   return spectrum;
 }
 
-double smallest_eigenvalue_share(const at::Tensor& scores) {
+Definiteness definiteness(const at::Tensor& scores) {
   const auto values = eigenvalues_of(symmetric_part(scores));
   const double largest = values.abs().max().item<double>();
-  return largest > 0 ? values[0].item<double>() / largest : 0;
+  if (largest == 0) return {};
+  const auto energy = values.square();
+  return {values[0].item<double>() / largest,
+          energy.masked_select(values < 0).sum().item<double>() / energy.sum().item<double>()};
 }
 
 }  // namespace hkt::theory

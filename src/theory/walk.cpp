@@ -39,12 +39,20 @@ void walk(TransformerImpl& model, const at::Tensor& tokens, const View& view) {
     const auto levels = attention.hierarchy(attention.convolution ? attention.convolution(normed) : normed);
     const auto projected = attention.projected(levels);
     BlockView seen;
+    seen.normed = normed[0];
     for (const auto& level : levels) seen.inputs.push_back(level[0]);
     for (const auto& level : projected.q) seen.q.push_back(level[0]);
     for (const auto& level : projected.k) seen.k.push_back(level[0]);
     view(index++, attention, seen);
     x = block.forward(x);
   }
+}
+
+at::Tensor logits_of(TransformerImpl& model, const at::Tensor& x) {
+  if (auto* language = dynamic_cast<LanguageModelImpl*>(&model)) return language->logits(x)[0];
+  auto& classifier = dynamic_cast<ClassifierImpl&>(model);
+  const auto y = model.norm(x)[0];
+  return classifier.head(model.config().pooling == Pooling::last ? y.select(0, y.size(0) - 1) : y.mean(0));
 }
 
 }  // namespace hkt::theory

@@ -53,7 +53,11 @@ class LabelledData : public TrainingData {
   }
 
   std::vector<at::Tensor> examples(std::int64_t longest, std::int64_t count) const override {
-    return data::longest_sequences(dataset_.validation, std::min(config_.model.max_length, longest), count);
+    longest = std::min(longest, config_.model.max_length);
+    return data::balanced_sequences(dataset_.validation, {.max_length = longest,
+                                                          .count = count,
+                                                          .wanted_length = longest,
+                                                          .seed = static_cast<std::uint64_t>(config_.train.seed)});
   }
 
  private:

@@ -40,13 +40,16 @@ bool is_list_of(const json& object, const char* key, IsPart is_part) {
   return found != object.end() && found->is_array() && std::all_of(found->begin(), found->end(), is_part);
 }
 
-// One block of the per-epoch theory metrics: for each head, the Gaussianity test of each level.
+// One block of the per-epoch theory metrics: for each head, the test of normality of each level, which was called gaussianity
+// where rows of several sequences were pooled.
 bool is_probe_of_block(const json& block) {
   const auto is_test = [](const json& test) {
     const auto is_number = [&](const char* key) { return test.contains(key) && test[key].is_number(); };
     return test.is_object() && (!is_number("kurtosis") || is_number("gaussian_kurtosis"));
   };
-  return is_list_of(block, "heads", [&](const json& head) { return is_list_of(head, "gaussianity", is_test); });
+  return is_list_of(block, "heads", [&](const json& head) {
+    return is_list_of(head, "normality", is_test) || is_list_of(head, "gaussianity", is_test);
+  });
 }
 
 bool has_expected_type(const std::string& key, const json& value) {

@@ -44,7 +44,8 @@ class StreamData : public TrainingData {
   }
 
   std::vector<at::Tensor> examples(std::int64_t longest, std::int64_t count) const override {
-    return data::first_windows(streams_.validation, std::min(config_.model.max_length, longest), count);
+    return data::drawn_windows(streams_.validation, std::min(config_.model.max_length, longest), count,
+                               static_cast<std::uint64_t>(config_.train.seed));
   }
 
  private:

@@ -64,6 +64,9 @@ def test_the_full_budget_has_all_baselines_and_examines_them(tmp_path, data):
         first, *others = model["runs"]
         assert records[first]["theory"]["claims"] and records[first]["probes"]
         assert all("probes" not in records[name] for name in others)
+        assert all(records[name]["theory"]["claims"] for name in others), "every seed is examined"
+        assert "eigenvalues" in json.dumps(records[first]["theory"]) and "eigenvalues" not in json.dumps([records[name]["theory"] for name in others])
+        assert all(sum(block) == pytest.approx(1, abs=1e-5) for block in model["level_shares"])
         if "candidates" in model:
             best = max(model["candidates"], key=lambda candidate: candidate["validation"])
             assert first == best["run"], "not the best on validation"

@@ -37,8 +37,17 @@ Batch make_batch(const Split& split, std::span<const std::int64_t> sequences, co
 // How many sequences are longer than max_length.
 std::int64_t count_cut(const Split& split, std::int64_t max_length);
 
-// The tokens of the longest sequences, int64 [T] each, cut at max_length, the longest first; at most `count`, none empty.
-std::vector<at::Tensor> longest_sequences(const Split& split, std::int64_t max_length, std::int64_t count);
+// A few sequences to look at: which ones the seed decides, in turn one of each label. Those of at least `wanted_length` tokens
+// come before shorter ones, none is empty, and all are cut at max_length.
+struct Drawing {
+  std::int64_t max_length = 1024;
+  std::int64_t count = 8;
+  std::int64_t wanted_length = 1;
+  std::uint64_t seed = 0;
+};
+std::vector<std::int64_t> draw_balanced(const Split& split, const Drawing& drawing);
+// Their tokens, int64 [T] each.
+std::vector<at::Tensor> balanced_sequences(const Split& split, const Drawing& drawing);
 
 // The batches of an order from index `first` on, prefetched by a thread. The split must outlive the queue.
 class BatchQueue {

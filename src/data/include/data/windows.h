@@ -33,9 +33,10 @@ class WindowQueue {
   Prefetch batches_;
 };
 
-// The first windows of a stream, one after the other: at most `count`, of `length` tokens each, [length]; one that is shorter if
-// the whole stream is.
-std::vector<at::Tensor> first_windows(const Stream& stream, std::int64_t length, std::int64_t count);
+// Windows of a stream that do not overlap, drawn by the seed: at most `count`, of `length` tokens each, [length]; one that is
+// shorter if the whole stream is.
+std::vector<at::Tensor> drawn_windows(const Stream& stream, std::int64_t length, std::int64_t count,
+                                      std::uint64_t seed);
 
 // A window for evaluation: tokens begin to begin + length - 1 are its inputs, and the predictions at inputs scored_from to
 // length - 1 count. Input i predicts token begin + i + 1.

@@ -23,7 +23,7 @@ struct ProtocolModel {
 struct Protocol {
   std::string experiment;
   std::vector<std::int64_t> seeds;
-  bool examined = false;              // whether `hkt theory` runs on each model's first seed
+  bool examined = false;              // whether `hkt theory` runs on all models, every seed
   std::vector<ProtocolModel> models;  // gains and ratios in the table are relative to the first
 };
 

@@ -15,9 +15,9 @@
 namespace hkt::theory {
 
 struct LabOptions {
-  std::int64_t gaussian_samples = 256;  // rows of scores for each test of normality
+  std::int64_t gaussian_samples = 256;  // rows of scores of one sequence for each test of normality
   std::int64_t gaussian_columns = 32;
-  std::int64_t seed = 0;  // of the row sampling
+  std::int64_t seed = 0;  // of the row sampling and of constructed modules
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
 
@@ -26,7 +26,7 @@ nlohmann::ordered_json examine(const TransformerImpl& model, const std::vector<a
                                const LabOptions& options = {});
 
 // Per-epoch theory metrics: for each block and head the kernel's spectrum and the smallest eigenvalue of the scores, and for
-// each level Mardia's statistics. Cheap enough to run after each epoch.
+// each level its share and Mardia's statistics. Cheap enough to run after each epoch.
 nlohmann::ordered_json probe(const TransformerImpl& model, const std::vector<at::Tensor>& sequences);
 
 }  // namespace hkt::theory

@@ -33,7 +33,8 @@ class TrainingData {
   virtual bool is_better(const Quality& first, const Quality& second) const = 0;
   // For the first line of the metrics.
   virtual nlohmann::ordered_json description() const = 0;
-  // Inputs for the per-epoch theory metrics, [T] each.
+  // Inputs for the per-epoch theory metrics, [T] each, cut at `longest` tokens, which is also the wanted length; the run's seed
+  // decides which.
   virtual std::vector<at::Tensor> examples(std::int64_t longest, std::int64_t count) const = 0;
 };
 
