@@ -177,9 +177,9 @@ int begin(const Options& options) {
   auto changes = options.changes;
   if (options.seed) changes.push_back("train.seed=" + std::to_string(*options.seed));
   if (options.machine.threads) changes.push_back("train.threads=" + std::to_string(*options.machine.threads));
-  auto draft = train::ConfigDraft(options.preset);
-  if (!options.init.empty()) draft = draft.started_from(options.init, model_of_run(options.init));
-  draft = draft.with(changes);
+  const auto preset = train::ConfigDraft(options.preset);
+  auto draft = options.init.empty() ? preset.with(changes)
+                                    : preset.started_from(options.init, model_of_run(options.init), changes);
   // Written into the config, because a resumed run must use the same; a wrong device fails here, before any work.
   const auto& asked = draft.config().train;
   std::vector<std::string> settled;

@@ -88,9 +88,10 @@ int run(const Options& options) {
   if (options.preset.empty()) throw std::invalid_argument("a preset or a config file is required.");
   const auto axes = experiments::axes_of(options.grid);
   const Interrupt interrupt;
-  auto base = train::ConfigDraft(options.preset);
-  if (!options.init.empty()) base = base.started_from(options.init, model_of_run(options.init));
-  base = base.with(options.changes);
+  const auto preset = train::ConfigDraft(options.preset);
+  const auto base = options.init.empty()
+                        ? preset.with(options.changes)
+                        : preset.started_from(options.init, model_of_run(options.init), options.changes);
   const auto device = chosen_device(options.machine);
   if (options.machine.threads) at::set_num_threads(*options.machine.threads);
   const auto data = load_task(base.config().data);

@@ -32,7 +32,8 @@ OrderedJson config_of(const Identity& identity, at::ScalarType type) {
       OrderedJson::array({is_language(identity) ? "HktForCausalLM" : "HktForSequenceClassification"});
   config["model_type"] = "hkt";
   config["dtype"] = type == at::kFloat ? "float32" : "bfloat16";
-  for (const auto& [key, value] : to_json(identity.config.model).items()) {
+  const auto model = to_json(identity.config.model);  // items() refers to it
+  for (const auto& [key, value] : model.items()) {
     if (const auto name = their_name(key); !name.empty()) config[name] = value;
   }
   for (std::size_t i = 0; i < identity.labels.size(); ++i) {

@@ -188,12 +188,14 @@ ConfigDraft ConfigDraft::with(const std::vector<std::string>& changes) const {
   return draft;
 }
 
-ConfigDraft ConfigDraft::started_from(const std::string& run, const ModelConfig& model) const {
+ConfigDraft ConfigDraft::started_from(const std::string& run, const ModelConfig& model,
+                                      const std::vector<std::string>& changes) const {
   auto draft = *this;
   json known = to_json(model);
   known.erase("classes");  // those of the data: a new head, if they are others
   draft.overrides_["model"] = std::move(known);
   draft.overrides_["train"]["init"] = run;
+  for (const auto& text : changes) change(draft.overrides_, text);
   draft.update();
   return draft;
 }
