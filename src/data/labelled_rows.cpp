@@ -193,8 +193,13 @@ RowForm form_of(const fs::path& path) {
 
 std::vector<ClassFiles> classes_in(const fs::path& folder) {
   std::vector<fs::path> inside;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.is_directory() && !entry.path().filename().string().starts_with('.')) inside.push_back(entry.path());
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const bool hidden = entry.path().filename().string().starts_with('.');
+    if (fs::is_directory(entry.path(), error) && !hidden) inside.push_back(entry.path());
+  }
+  if (inside.empty() && error) {
+    throw std::invalid_argument(folder.string() + " cannot be read: " + error.message() + ".");
   }
   if (inside.empty()) {
     throw std::invalid_argument(folder.string() +
