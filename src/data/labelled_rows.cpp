@@ -193,10 +193,10 @@ RowForm form_of(const fs::path& path) {
 
 std::vector<ClassFiles> classes_in(const fs::path& folder) {
   std::vector<fs::path> inside;
-  std::error_code error;
+  std::error_code error, ignored;  // a link that leads nowhere is no folder
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const bool hidden = entry.path().filename().string().starts_with('.');
-    if (fs::is_directory(entry.path(), error) && !hidden) inside.push_back(entry.path());
+    if (entry.is_directory(ignored) && !hidden) inside.push_back(entry.path());
   }
   if (inside.empty() && error) {
     throw std::invalid_argument(folder.string() + " cannot be read: " + error.message() + ".");

@@ -6,6 +6,7 @@ import random
 
 import pytest
 from program import refused, run
+from safetensors.torch import load_file
 
 SMALL = ["model.width=16", "model.heads=2", "model.feedforward=16", "model.blocks=1", "model.max_length=48", "train.batch=16"]
 
@@ -150,3 +151,15 @@ def test_a_linear_model_that_is_better_is_named(data, tmp_path):
     quiet = run("train", "text", "--quiet", "--threads", 1, "--out", tmp_path / "quiet", "--set", *SMALL, f"data.train={source}",
                 "data.text=review", "data.label=stars", "train.epochs=1", data=data)
     assert quiet.returncode == 0 and "linear" not in quiet.stdout + quiet.stderr
+
+
+def test_a_sweep_over_texts_starts_from_weights_and_names_the_linear_model(data, tmp_path):
+    source = write_csv(tmp_path / "a.csv", reviews(200))
+    train(tmp_path / "first", source, "train.epochs=1", "train.learning_rate=1e-6", data=data)
+    process = run("tune", "text", "--init", tmp_path / "first", "--jobs", 2, "--threads", 2, "--device", "cpu", "--out", tmp_path / "t",
+                  "--grid", "train.learning_rate=0,1e-7", "--set", f"data.train={source}", "data.text=review", "data.label=stars",
+                  "train.epochs=1", data=data)
+    assert process.returncode == 0, process.stderr
+    assert "a linear model of byte n-grams is better" in process.stderr
+    still = tmp_path / "t/learning_rate=0"
+    assert load_file(still / "model.safetensors")["embedding.weight"].equal(load_file(tmp_path / "first/model.safetensors")["embedding.weight"])
