@@ -108,11 +108,14 @@ Columns columns_of(const std::filesystem::path& path, const Names& first, const 
     if (!label) label = text ? 1 - *text : 0;
     if (!text) text = 1 - *label;
   }
-  for (const auto& [column, key] : {std::pair(label, "data.label"), std::pair(text, "data.text")}) {
-    if (!column) finder.refuse("needs " + std::string(key) + " to say which column that is; " + finder.what_there_is());
-  }
-  if (label == text) finder.refuse("cannot have its labels and its texts in the same column, " + quote(config.text));
-  return {header, *label, *text, first.size()};
+  const auto found = [&](std::optional<std::size_t> column, const std::string& key) {
+    if (!column) finder.refuse("needs " + key + " to say which column that is; " + finder.what_there_is());
+    return *column;
+  };
+  const Columns columns{header, found(label, "data.label"), found(text, "data.text"), first.size()};
+  if (columns.label == columns.text)
+    finder.refuse("cannot have its labels and its texts in the same column, " + quote(config.text));
+  return columns;
 }
 
 }  // namespace hkt::data
