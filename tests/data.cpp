@@ -18,6 +18,8 @@
 #include "data/listops_expression.h"
 #include "data/listops_file.h"
 #include "data/prepare.h"
+#include "data/summary.h"
+#include "data/text.h"
 #include "data/verify.h"
 #include "errors.h"
 #include "hkt/safetensors.h"
@@ -352,7 +354,6 @@ TEST_F(Data, BadTextIsRefusedWithFileAndLine) {
   expect_within("a.tsv, line 1 has an empty label", message("a.tsv", "\tb\n"));
   expect_within("a.tsv, line 1 has an empty text", message("a.tsv", "a\t\r\n"));
   expect_within("a.tsv, line 1 has a label that is not UTF-8", message("a.tsv", "\xff\tb\n"));
-  expect_within("a.tsv, line 2 has a text that is not UTF-8", message("a.tsv", "a\tb\na\t\xff\n"));
   expect_within("a.tsv, line 2 is empty", message("a.tsv", "a\tb\n\nc\td\n"));
   expect_within("a.tsv, line 2 contains the byte 0", message("a.tsv", "a\tb\na\tb" + std::string(1, '\0') + "c\n"));
   expect_within("a.tsv, line 1 has a label of 300 bytes", message("a.tsv", std::string(300, 'a') + "\tb\n"));
@@ -369,7 +370,7 @@ TEST_F(Data, BadTextIsRefusedWithFileAndLine) {
   expect_within("contains the byte 0", message("a.jsonl", R"({"label": 1, "text": "a\u0000b"})"));
   expect_within("a.jsonl, line 1 cannot be read", message("a.jsonl", "{\"label\": 1, \"text\": \"\xff\"}"));
   expect_within("a.jsonl, line 1", message("a.jsonl", std::string(1'000'000, '[')));
-  expect_within("has the extension \".csv\"; it must be .tsv", message("a.csv", "a,b\n"));
+  expect_within("has the extension \".xlsx\"; it must be .csv, .tsv", message("a.xlsx", "a,b\n"));
   expect_within("has the extension \"\"", message("a", "a\tb\n"));
   std::string labels;
   for (int i = 0; i <= 10000; ++i) labels += std::to_string(i) + "\tx\n";
@@ -384,7 +385,7 @@ TEST_F(Data, BadTextConfigs) {
   expect_within("data.train is empty", message(text_config("")));
   expect_within("no.tsv cannot be read", message(text_config(path("no.tsv"))));
   fs::create_directory(path("folder.tsv"));
-  expect_within("folder.tsv cannot be read", message(text_config(path("folder.tsv"))));
+  expect_within("folder.tsv has no folder in it", message(text_config(path("folder.tsv"))));
   const auto train = write("a.tsv", "a\tb\nc\td\n");
   expect_within("t.tsv, line 2 has the label \"e\", which " + train + " does not have",
                 message(text_config(train, write("t.tsv", "c\tx\ne\tx\n"))));
@@ -392,6 +393,147 @@ TEST_F(Data, BadTextConfigs) {
   auto share = text_config(train);
   share.validation = 1;
   expect_within("data.validation is 1", message(share));
+}
+
+// ---- CSV, columns, folders
+
+// The data of a file, with changes to its config.
+class Columns : public Data {
+ protected:
+  std::string read(const std::string& name, const std::string& content, const DataConfig& settings = {}) const {
+    auto config = settings;
+    config.task = Task::text;
+    config.validation = 0;
+    config.train = write(name, content);
+    const auto data = hkt::data::load(config);
+    return shown(data, data.train);
+  }
+  std::string refused(const std::string& name, const std::string& content, const DataConfig& settings = {}) const {
+    return message_of<std::invalid_argument>([&] { read(name, content, settings); });
+  }
+  static DataConfig named(const std::string& label, const std::string& text) {
+    DataConfig config;
+    config.label = label;
+    config.text = text;
+    return config;
+  }
+};
+
+TEST_F(Columns, CsvByTheStandard) {
+  EXPECT_EQ(read("a.csv", "\xef\xbb\xbflabel,text\r\npos,\"a, \"\"b\"\"\r\nc\"\r\n\"neg\",5\" tall\r\nneg,\xff\n"),
+            "pos=a, \"b\"\r\nc;neg=5\" tall;neg=\xff;");
+  EXPECT_EQ(read("b.csv", "pos,good\nneg,bad"), "pos=good;neg=bad;") << "no header";
+  EXPECT_EQ(read("c.csv", "id,text,label\n1,good,pos\n2,bad,neg\n"), "pos=good;neg=bad;") << "the usual names";
+}
+
+TEST_F(Columns, NamedAndNumbered) {
+  const std::string content = "id,review,stars\n1,good,5\n2,bad,1\n";
+  EXPECT_EQ(read("a.csv", content, named("stars", "review")), "5=good;1=bad;");
+  EXPECT_EQ(read("b.csv", content, named("stars", "")), "5=good;1=bad;") << "review is a usual name";
+  EXPECT_EQ(read("c.csv", "1,good,5\n2,bad,1\n", named("3", "2")), "5=good;1=bad;");
+  EXPECT_EQ(read("d.csv", "good,5\nbad,1\n", named("2", "")), "5=good;1=bad;") << "the text is the other one";
+  auto with_header = named("3", "2");
+  with_header.header = hkt::Presence::yes;
+  EXPECT_EQ(read("e.csv", content, with_header), "5=good;1=bad;");
+  EXPECT_EQ(read("f.tsv", "review\tstars\ngood\t5\nbad\t1\n", named("stars", "review")), "5=good;1=bad;");
+  auto quotes = named("", "");
+  quotes.quotes = hkt::Presence::yes;
+  EXPECT_EQ(read("g.tsv", "a\t\"x\ty\"\nb\tz\n", quotes), "a=x\ty;b=z;");
+  auto no_header = named("", "");
+  no_header.header = hkt::Presence::no;
+  EXPECT_EQ(read("h.tsv", "label\ttext\na\tb\n", no_header), "label=text;a=b;");
+  EXPECT_EQ(read("i.jsonl", "{\"stars\": 5, \"review\": \"good\"}\n{\"review\": \"bad\", \"stars\": 1}\n",
+                 named("stars", "review")),
+            "5=good;1=bad;");
+}
+
+TEST_F(Columns, WhatCannotBeReadIsRefused) {
+  expect_within("a.csv, line 3 has 3 fields; the first line has 2", refused("a.csv", "a,b\n\"c\",d\ne,f,g\n"));
+  expect_within("a.csv, line 4 has 1 fields", refused("a.csv", "a,b\n\"c\nc\",d\ne\n"));
+  expect_within("a.csv, line 2 opens a quote in field 2 that is never closed", refused("a.csv", "a,b\nc,\"d\ne,f\n"));
+  expect_within("a.csv, line 1 has text behind the closing quote of field 1", refused("a.csv", "\"a\"b,c\n"));
+  expect_within("a.csv, line 2 is empty", refused("a.csv", "a,b\n\nc,d\n"));
+  expect_within("a.csv, line 2 has an empty text", refused("a.csv", "a,b\nc,\n"));
+  expect_within("a.csv, line 2 contains the byte 0", refused("a.csv", "a,b\nc,d" + std::string(1, '\0') + "\n"));
+  expect_within("a.csv, line 1 has a label that is not UTF-8", refused("a.csv", "\xff,b\n"));
+  expect_within("a.csv, line 1 has more than 10000 fields", refused("a.csv", std::string(20'000, ',')));
+  expect_within("a.csv has no line with a label", refused("a.csv", ""));
+  expect_within("a.csv has no line with a label", refused("a.csv", "label,text\n"));
+  expect_within("a.csv has no column \"body\" (data.text); its columns are \"id\", \"text\"",
+                refused("a.csv", "id,text\n1,x\n", named("id", "body")));
+  expect_within("a.csv has no column \"4\" (data.label); its first line has 3 fields",
+                refused("a.csv", "a,b,c\n", named("4", "2")));
+  expect_within("a.csv needs data.label to say which column that is; its columns are \"id\", \"text\", \"x\"",
+                refused("a.csv", "id,text,x\n1,x,y\n", named("", "text")));
+  expect_within("a.csv needs data.label", refused("a.csv", "a\nb\n"));
+  expect_within("a.csv has several columns named \"text\"", refused("a.csv", "id,text,text\n", named("id", "text")));
+  expect_within("in the same column", refused("a.csv", "a,b\n", named("1", "1")));
+  expect_within("a.jsonl, line 1 is not an object with \"stars\" and \"text\"; its keys are \"label\", \"text\"",
+                refused("a.jsonl", "{\"label\": 1, \"text\": \"x\"}\n", named("stars", "")));
+  auto header = named("", "");
+  header.header = hkt::Presence::yes;
+  expect_within("data.header is for .csv and .tsv files",
+                refused("a.jsonl", "{\"label\": 1, \"text\": \"x\"}\n", header));
+}
+
+TEST_F(Columns, FoldersByClass) {
+  for (const char* folder : {"t/pos", "t/neg", "t/.hidden"}) fs::create_directories(path(folder));
+  write("t/pos/1.txt", "good\nfilm\n");
+  write("t/pos/2.txt", "\xe9t\xe9");
+  write("t/neg/1.txt", "bad\r\n");
+  write("t/urls.txt", "beside the classes");
+  auto config = text_config(path("t"), write("test.csv", "pos,x\n"));
+  const auto data = hkt::data::load(config);
+  EXPECT_EQ(shown(data, data.train), "neg=bad;pos=good\nfilm;pos=\xe9t\xe9;");
+  EXPECT_EQ(shown(data, data.test), "pos=x;");
+  write("t/neg/1.txt", "worse");
+  const auto changed = hkt::data::load(config);
+  EXPECT_EQ(shown(changed, changed.train), "neg=worse;pos=good\nfilm;pos=\xe9t\xe9;") << "not the packed file";
+
+  const auto message = [&] { return message_of<std::invalid_argument>([&] { hkt::data::load(config); }); };
+  write("t/neg/2.txt", "");
+  expect_within("t/neg/2.txt has an empty text", message());
+  fs::remove(path("t/neg/2.txt"));
+  fs::create_directory(path("t/none"));
+  expect_within("t/none has no file whose name matches \"*.txt\"", message());
+  fs::remove(path("t/none"));
+  config.test.clear();
+  config.text = "review";
+  expect_within("data.text is a column", message());
+}
+
+// The names of packed files come from fingerprints: those of files without new settings must stay.
+TEST_F(Columns, WhatWasPackedIsStillFound) {
+  const auto tsv = write("a.tsv", "a\tb\nc\td\n");
+  EXPECT_EQ(hkt::data::text::fingerprint(text_config(tsv)), R"({"task":"text","version":2,"train":"tsv )" +
+                                                                hkt::data::digest_of_file(hkt::data::Digest::md5, tsv) +
+                                                                R"(","test":""})");
+}
+
+TEST_F(Columns, Summary) {
+  auto config =
+      text_config(write("a.tsv", "a\tx\na\tyy\na\tx\nb\tx\nb\tzzzz\nb\tlast\n"), write("t.tsv", "a\tyy\na\tn\n"));
+  config.validation = 0.34;  // a: x, yy | x   b: x, zzzz | last
+  const auto summary = hkt::data::summarise(hkt::data::load(config), 3);
+  ASSERT_EQ(summary.splits.size(), 3U);
+  EXPECT_EQ(summary.splits[0].by_class, (std::vector<std::int64_t>{2, 2}));
+  EXPECT_EQ(summary.splits[0].repeated, 1);
+  EXPECT_EQ(summary.splits[0].cut, 1);
+  EXPECT_EQ(summary.splits[0].cut_tokens, 1);
+  EXPECT_EQ(summary.splits[0].lengths.longest, 4);
+  EXPECT_EQ(summary.splits[0].lengths.median, 1);
+  EXPECT_DOUBLE_EQ(summary.splits[0].lengths.mean, 2);
+  EXPECT_EQ(summary.contradictions, 2) << "x is both";
+  ASSERT_EQ(summary.overlaps.size(), 3U);
+  EXPECT_EQ(summary.overlaps[0].sequences, 1) << "training, validation: x";
+  EXPECT_EQ(summary.overlaps[1].sequences, 1) << "training, test: yy";
+  EXPECT_EQ(summary.overlaps[2].sequences, 0);
+  EXPECT_DOUBLE_EQ(summary.largest_share, 0.5);
+  const auto sentences = hkt::data::warnings(summary);
+  ASSERT_EQ(sentences.size(), 4U);
+  expect_within("1 validation sequences are also in training", sentences[0]);
+  expect_within("2 training sequences also occur with another label", sentences[2]);
+  expect_within("no test sequence has the label \"b\"", sentences[3]);
 }
 
 // ---- splits

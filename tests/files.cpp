@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "errors.h"
+#include "files/delimited.h"
 #include "files/json_fields.h"
 #include "files/line_reader.h"
 #include "files/mapped_file.h"
@@ -181,6 +182,42 @@ TEST_F(Files, WhatKilledWritersLeftIsRemovedAndNothingElse) {
   EXPECT_FALSE(fs::is_symlink(path("d.partial-3")));
   EXPECT_TRUE(fs::exists(path("b")));
   EXPECT_TRUE(fs::exists(path("c.partial-2/inside")));
+}
+
+// ---- CSV
+
+// "a|b;c|d;", and what is wrong after an exclamation mark.
+std::string records_of(const std::string& text, char separator = ',', bool quotes = true) {
+  hkt::DelimitedReader reader(text, separator, quotes);
+  std::string all;
+  while (const auto record = reader.next()) {
+    for (const auto& field : record->fields) all += (&field == &record->fields.front() ? "" : "|") + field;
+    all += record->trouble.empty() ? ";" : "!" + record->trouble;
+    if (!record->trouble.empty()) break;
+  }
+  return all;
+}
+
+TEST(Delimited, FieldsAndQuotes) {
+  EXPECT_EQ(records_of(""), "");
+  EXPECT_EQ(records_of("a,b\nc,d"), "a|b;c|d;");
+  EXPECT_EQ(records_of("a,b\r\nc,d\r\n"), "a|b;c|d;");
+  EXPECT_EQ(records_of("a,\r\n,\n"), "a|;|;");
+  EXPECT_EQ(records_of("\n\na"), ";;a;");
+  EXPECT_EQ(records_of("\"a,\"\"b\"\"\nc\",\"\"\r\nd,e"), "a,\"b\"\nc|;d|e;");
+  EXPECT_EQ(records_of("\"\"\"\""), "\";");
+  EXPECT_EQ(records_of("a\"b,c"), "a\"b|c;");
+  EXPECT_EQ(records_of("a\rb\r"), "a\rb;") << "a lone CR is text, but for the last";
+  EXPECT_EQ(records_of("\"a\"\r"), "a;");
+  EXPECT_EQ(records_of("\"a\tb", '\t', false), "\"a|b;");
+}
+
+TEST(Delimited, TroubleAndLines) {
+  EXPECT_EQ(records_of("a\n\"b"), "a;!opens a quote in field 1 that is never closed");
+  EXPECT_NE(records_of("\"a\" ,b").find("a!has text behind the closing quote of field 1"), std::string::npos);
+  hkt::DelimitedReader reader("\"a\n\nb\",c\r\nd\n", ',', true);
+  EXPECT_EQ(reader.next()->line, 1);
+  EXPECT_EQ(reader.next()->line, 4);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "train/learner.h"
 #include "train/optimizer.h"
 #include "train/presets.h"
+#include "train/training_data.h"
 
 namespace {
 
@@ -438,6 +439,43 @@ TEST(Learner, LearnsAToyTask) {
   EXPECT_LT(after.tally.mean_loss(), before.tally.mean_loss());
   EXPECT_TRUE(learner.model()->is_training());
   EXPECT_TRUE(after.labels.equal(at::arange(30, at::kLong) % 3)) << "not in the split's order";
+}
+
+// Rare classes count by the inverse of their share, in a batch as in parts of it.
+TEST(Learner, ClassWeights) {
+  Config config;
+  config.model.width = config.model.feedforward = 16;
+  config.model.blocks = 1;
+  config.model.dropout = 0;
+  config.model.classes = 3;
+  config.train.class_weights = ClassWeights::balanced;
+  data::Sequences sequences;
+  for (const std::int64_t label : {0, 0, 0, 0, 0, 1, 2, 2}) sequences.add(std::vector<std::uint8_t>{5, 6, 7}, label);
+  data::Dataset dataset;
+  dataset.labels = {"a", "b", "c"};
+  dataset.train = dataset.validation = data::Split(data::part_of(std::move(sequences)));
+  const auto weights = train::training_data(dataset, config)->class_weights();
+  EXPECT_TRUE(at::allclose(weights, at::tensor({8 / 15.0, 8 / 3.0, 4 / 3.0}, at::kDouble))) << weights;
+
+  std::vector<std::int64_t> all(8);
+  std::iota(all.begin(), all.end(), std::int64_t{0});
+  const auto batch = data::make_batch(dataset.train, all, {.batch = 8, .max_length = 8});
+  const auto loss_in_parts = [&](std::int64_t parts) {
+    torch::manual_seed(4);
+    config.train.accumulate = parts;
+    train::Learner learner(config, at::kCPU);
+    learner.set_class_weights(weights);
+    const auto logits = train::logits_of(*learner.model(), batch, false).detach();
+    const auto each = torch::nn::functional::cross_entropy(
+        logits, batch.labels, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
+    const auto expected = (each * weights.index_select(0, batch.labels)).mean().item<double>();
+    const auto values = learner.step(batch, 1e-3).wait();
+    EXPECT_NEAR(values.mean_loss, expected, 1e-5);
+    return values.gradient_norm;
+  };
+  EXPECT_NEAR(loss_in_parts(1), loss_in_parts(3), 1e-5);
+  config.train.class_weights = ClassWeights::none;
+  EXPECT_FALSE(train::training_data(dataset, config)->class_weights().defined());
 }
 
 }  // namespace

@@ -14,6 +14,9 @@ constexpr bool is_stream(Task task) {
   return task == Task::lm || task == Task::enwik8 || task == Task::shakespeare || task == Task::wikitext2;
 }
 
+// Whether a file has something: automatic means that its name or content decides.
+enum class Presence : std::uint8_t { automatic, yes, no };
+
 struct DataConfig {
   Task task = Task::listops;
 
@@ -35,10 +38,17 @@ struct DataConfig {
   // scifar, imdb, enwik8, shakespeare, wikitext2: the official file, folder or archive; empty: the downloaded one
   std::string source;
 
-  // text: files of label and text, .tsv or .jsonl; the test file may be absent
+  // text: files of labels and texts, .csv, .tsv or .jsonl, or folders of .txt files by class; test may be empty
   // lm: a file, a folder, or a path with wildcards in it, which means all files that match; test may be empty
   std::string train;
   std::string test;
+
+  // text: the column of the texts and that of the labels, by name or by number from 1, or the keys in .jsonl; empty: found by
+  // the usual names, or the second of two columns and the first
+  std::string text;
+  std::string label;
+  Presence header = Presence::automatic;  // whether the first line of a .csv or .tsv names the columns
+  Presence quotes = Presence::automatic;  // whether fields may be in quotes, by RFC 4180: in .csv they may, in .tsv not
 
   // lm: the names of files that count inside a folder, with wildcards
   std::string pattern = "*";

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace hkt {
 
 enum class Padding : std::uint8_t { batch, full };
 enum class Precision : std::uint8_t { automatic, float32, bfloat16 };
+enum class ClassWeights : std::uint8_t { none, balanced };
 enum class DeviceKind : std::uint8_t { automatic, cpu, cuda };
 
 struct TrainConfig {
@@ -20,10 +22,13 @@ struct TrainConfig {
   double beta2 = 0.999;        // of AdamW
   double warmup = 0.05;        // share of all steps in which the learning rate rises; after that it decays as a cosine
   double final_rate = 0;       // where the cosine ends, as a share of learning_rate
-  double gradient_norm = 1;    // the global gradient norm is clipped to this; 0: never
-  std::int64_t patience = 0;   // stop after so many epochs without a better result on validation; 0: never
-  std::int64_t seed = 0;       // of initial weights, dropout and data order
-  std::int64_t threads = 0;    // of the CPU; the last bits of results depend on it; 0: one per core
+  // balanced: in a classifier's loss a sequence counts by the inverse of its class's share; the mean weight is 1.
+  ClassWeights class_weights = ClassWeights::none;
+  double gradient_norm = 1;   // the global gradient norm is clipped to this; 0: never
+  std::int64_t patience = 0;  // stop after so many epochs without a better result on validation; 0: never
+  std::int64_t seed = 0;      // of initial weights, dropout and data order
+  std::string init;           // a run directory whose best weights training starts from; empty: at random
+  std::int64_t threads = 0;   // of the CPU; the last bits of results depend on it; 0: one per core
   DeviceKind device = DeviceKind::automatic;  // likewise; automatic: CUDA if available
   bool deterministic = false;  // bit-identical runs on CUDA too, at some cost; runs on the CPU always are
   Padding padding = Padding::batch;

@@ -73,8 +73,11 @@ std::vector<Row> rows() {
   for (const auto& set : data::official()) {
     rows.push_back({set.name, set.what, set.home, data::archive_of(set), data::packed_files(set.task)});
   }
-  rows.push_back(
-      {"text", "your own labels and texts, .tsv or .jsonl", "your files", {}, data::packed_files(Task::text)});
+  rows.push_back({"text",
+                  "your own labels and texts: .csv, .tsv, .jsonl or folders",
+                  "your files",
+                  {},
+                  data::packed_files(Task::text)});
   rows.push_back({"lm", "your own texts, for language models", "your files", {}, data::packed_files(Task::lm)});
   return rows;
 }
@@ -249,9 +252,14 @@ void add_prepare_text(CLI::App& prepare, Action& action) {
   const auto config = std::make_shared<DataConfig>();
   config->task = Task::text;
   auto& command = *prepare.add_subcommand("text", "Check and pack your own labels and texts");
-  command.add_option("--train", config->train, "a .tsv (label, tab, text) or .jsonl ({\"label\": …, \"text\": …})")
+  command
+      .add_option(
+          "--train", config->train,
+          "a .csv, .tsv (label, tab, text) or .jsonl ({\"label\": …, \"text\": …}), or a folder FOLDER/CLASS/*.txt")
       ->required();
   command.add_option("--test", config->test, "the same, for the test split");
+  command.add_option("--text", config->text, "the column of the texts, by name or number, or their key");
+  command.add_option("--label", config->label, "the column of the labels, likewise");
   command.footer("Example:\n  hkt data prepare text --train reviews.tsv --test others.tsv");
   command.callback([config, &action] {
     action = [config] {
@@ -351,10 +359,11 @@ void add_verify(CLI::App& data, Action& action) {
 }  // namespace
 
 void add_data(CLI::App& program, Action& action) {
-  auto& command = *program.add_subcommand("data", "List, fetch, prepare and verify data sets");
+  auto& command = *program.add_subcommand("data", "Describe, list, fetch, prepare and verify data sets");
   command.require_subcommand(1);
   command.footer("Data is stored in $HKT_DATA, or else in ~/.cache/hkt.\nExample:\n  hkt data list");
   add_list(command, action);
+  add_describe(command, action);
   add_fetch(command, action);
   add_prepare(command, action);
   add_verify(command, action);

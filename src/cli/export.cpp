@@ -37,6 +37,7 @@ int run(const Options& options) {
   const auto type = type_of(options.precision);
   auto trained = train::load_model({options.folder}, at::kCPU, warn);
   trained.identity.config.data.source.clear();  // where this machine had the archive means nothing elsewhere
+  trained.identity.config.train.init.clear();   // nor where the weights came from
   const train::RunDirectory out{options.out};
   train::check_free(out.folder);
   std::error_code error;

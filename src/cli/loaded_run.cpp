@@ -52,6 +52,12 @@ LoadedRun load_run(const std::string& folder, at::Device device) {
   return run;
 }
 
+ModelConfig model_of_run(const std::string& folder) try {
+  return train::load_model({folder}, at::kCPU, warn).identity.config.model;
+} catch (const std::runtime_error& error) {  // a wrong argument here
+  throw std::invalid_argument(error.what());
+}
+
 const data::Split& split_of(const data::Dataset& dataset, const std::string& name) {
   return part_of(dataset, name, dataset.test.size() > 0);
 }

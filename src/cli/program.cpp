@@ -56,7 +56,7 @@ int run_program(int count, const char* const* arguments) {
                            "Print the version and exit");
   Action action;
   for (const auto add : {add_train, add_eval, add_predict, add_generate, add_theory, add_report, add_explain,
-                         add_export, add_reproduce, add_data, add_info}) {
+                         add_export, add_tune, add_reproduce, add_data, add_config, add_completion, add_info}) {
     add(program, action);
   }
   try {

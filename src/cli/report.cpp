@@ -21,6 +21,7 @@
 #include "files/whole_file.h"
 #include "options.h"
 #include "print.h"
+#include "report_page.h"
 #include "train/provenance.h"
 
 namespace hkt::cli {
@@ -83,14 +84,14 @@ void add_path(const fs::path& path, ordered_json& data) {
   data["runs"].back()["folder"] = path.string();
 }
 
-int run(const Options& options) {
+}  // namespace
+
+std::vector<std::string> write_report(const std::vector<std::string>& paths, const std::string& file) {
   ordered_json data = {{"title", "Hierarchical Kernel Transformer"}, {"runs", ordered_json::array()}};
   data["comparisons"] = ordered_json::array();
-  for (const auto& path : options.paths) {
-    add_path(path, data);
-  }
+  for (const auto& path : paths) add_path(path, data);
   if (data["runs"].empty() && data["comparisons"].empty())
-    throw std::invalid_argument(options.paths.front() + " contains no run.");
+    throw std::invalid_argument(paths.front() + " contains no run.");
   for (const auto& comparison : data["comparisons"]) {
     if (const auto text = experiments::answer(comparison); !text.empty()) data["answers"].push_back(text);
   }
@@ -103,9 +104,14 @@ int run(const Options& options) {
   }
   data["published"] = experiments::published();
   data["where"] = train::provenance();
-  write_file(options.out, report::page(data));
-  for (const auto& text : data.value("answers", ordered_json::array()))
-    fmt::print("{}\n", printable(text.get<std::string>()));
+  write_file(file, report::page(data));
+  return data.value("answers", ordered_json::array());
+}
+
+namespace {
+
+int run(const Options& options) {
+  for (const auto& text : write_report(options.paths, options.out)) fmt::print("{}\n", printable(text));
   fmt::print("{}\n", printable(fs::absolute(options.out).string()));
   return 0;
 }

@@ -11,14 +11,18 @@
 #include <stdexcept>
 
 #include "commands.h"
-#include "data/batches.h"
 #include "data/dataset.h"
 #include "data/stream.h"
+#include "data/summary.h"
+#include "data_view.h"
 #include "interrupt.h"
+#include "loaded_run.h"
 #include "options.h"
 #include "print.h"
 #include "progress.h"
 #include "theory/lab.h"
+#include "train/linear_baseline.h"
+#include "train/longer_run.h"
 #include "train/presets.h"
 #include "train/trainer.h"
 
@@ -31,7 +35,7 @@ namespace fs = std::filesystem;
 constexpr std::int64_t probed_sequences = 4, longest_probe = 256;
 
 struct Options {
-  std::string preset, out, resume;
+  std::string preset, out, resume, init;
   std::vector<std::string> changes;
   std::optional<std::int64_t> seed;
   bool quiet = false;
@@ -77,17 +81,14 @@ void describe(const Prepared& prepared) {
     std::fflush(stdout);
     return;
   }
-  const auto& data = prepared.dataset;
-  fmt::print("{} training sequences, {} validation sequences, {} classes\n", data.train.size(), data.validation.size(),
-             data.labels.size());
-  const auto longest = model.max_length;
-  for (const auto& [name, split] : {std::pair("training", &data.train), std::pair("validation", &data.validation)}) {
-    if (const auto cut = data::count_cut(*split, longest); cut > 0) {
-      fmt::print("{} of {} {} sequences are longer than model.max_length, {}, and are cut there\n", cut, split->size(),
-                 name, longest);
-    }
-  }
-  std::fflush(stdout);
+  print_summary(data::summarise(prepared.dataset, model.max_length), model.max_length);
+}
+
+// Of data that is text; nullopt otherwise.
+std::optional<train::LinearScore> linear_score(const Prepared& prepared) {
+  const auto& config = prepared.identity.config;
+  if (config.data.task != Task::text && config.data.task != Task::imdb) return {};
+  return train::linear_baseline(prepared.dataset, config.model.max_length);
 }
 
 std::string line_of(const train::StepProgress& now, bool language) {
@@ -143,6 +144,8 @@ int run(const Options& options, const train::RunDirectory& directory, const Prep
   const auto device = device_of(options, prepared.identity.config.train);
   at::set_num_threads(options.machine.threads.value_or(static_cast<int>(prepared.identity.config.train.threads)));
   const bool language = prepared.identity.config.model.kind == ModelKind::language;
+  const auto linear = options.quiet ? std::nullopt : linear_score(prepared);
+  if (linear) print_linear_score(*linear, prepared.dataset.train.size());
   train::Outcome outcome = {};
   {
     Progress progress(directory.folder.filename().string());
@@ -164,6 +167,7 @@ int run(const Options& options, const train::RunDirectory& directory, const Prep
     fmt::print("done: best validation {} after epoch {}; the model is {}\n", result, outcome.best_epoch + 1,
                directory.model().string());
   }
+  if (linear) warn_of_linear_score(*linear, outcome.best.accuracy);
   return 0;
 }
 
@@ -173,7 +177,9 @@ int begin(const Options& options) {
   auto changes = options.changes;
   if (options.seed) changes.push_back("train.seed=" + std::to_string(*options.seed));
   if (options.machine.threads) changes.push_back("train.threads=" + std::to_string(*options.machine.threads));
-  auto draft = train::ConfigDraft(options.preset).with(changes);
+  const auto preset = train::ConfigDraft(options.preset);
+  auto draft = options.init.empty() ? preset.with(changes)
+                                    : preset.started_from(options.init, model_of_run(options.init), changes);
   // Written into the config, because a resumed run must use the same; a wrong device fails here, before any work.
   const auto& asked = draft.config().train;
   std::vector<std::string> settled;
@@ -199,8 +205,12 @@ int begin(const Options& options) {
 }
 
 int resume(const Options& options) {
-  if (!options.preset.empty() || !options.out.empty() || !options.changes.empty() || options.seed) {
-    throw std::invalid_argument("--resume uses the config of that run; it takes no preset, --out, --set or --seed.");
+  const bool more_epochs = options.changes.size() == 1 && options.changes.front().starts_with("train.epochs=");
+  if (!options.preset.empty() || !options.out.empty() || !options.init.empty() || options.seed ||
+      (!options.changes.empty() && !more_epochs)) {
+    throw std::invalid_argument(
+        "--resume uses the config of that run; it takes no preset, --out, --init or --seed, and of --set only "
+        "train.epochs=N.");
   }
   const auto directory = train::open_run(options.resume);
   if (fs::exists(directory.model()) && !fs::exists(directory.state()) && !fs::exists(directory.previous_state())) {
@@ -208,7 +218,13 @@ int resume(const Options& options) {
                                 " contains a model without its training state, so training cannot be resumed.");
   }
   const train::RunLock lock(directory);
-  return run(options, directory, *prepare(train::ConfigDraft(directory.config().string())));
+  const auto prepared = prepare(train::ConfigDraft(directory.config().string()).with(options.changes));
+  if (more_epochs) {
+    const auto steps = prepared->data->steps_per_epoch();
+    fmt::print("{}\n", train::change_epochs(directory, prepared->identity, steps, warn));
+    std::fflush(stdout);
+  }
+  return run(options, directory, *prepared);
 }
 
 }  // namespace
@@ -217,10 +233,15 @@ void add_train(CLI::App& program, Action& action) {
   const auto options = std::make_shared<Options>();
   auto& command = *program.add_subcommand("train", "Train a classifier or a language model and write a run directory");
   command.add_option("preset", options->preset, "a preset or a config file in JSON");
-  command.add_option("--set", options->changes, "change a key of the config: section.key=value")
+  command
+      .add_option("--set", options->changes,
+                  "change a key of the config: section.key=value; `hkt config PRESET` lists them")
       ->allow_extra_args(true);
   command.add_option("--out", options->out, "the folder for the run's files");
-  command.add_option("--resume", options->resume, "resume the run in this folder");
+  command.add_option("--init", options->init,
+                     "start from the weights of this run, with its model; other classes get a new head");
+  command.add_option("--resume", options->resume,
+                     "resume the run in this folder; with --set train.epochs=N for more epochs than planned");
   command.add_option("--seed", options->seed, "the same as --set train.seed=N");
   command.add_flag("--quiet", options->quiet, "no progress and no summary");
   add_machine_options(command, options->machine);
@@ -228,7 +249,8 @@ void add_train(CLI::App& program, Action& action) {
   for (const auto& preset : train::presets()) footer += fmt::format("  {:12} {}\n", preset.name, preset.what);
   footer += "\nExamples:\n  hkt train listops --out runs/hkt\n";
   footer += "  hkt train listops --set model.levels=1 --out runs/standard     standard attention\n";
-  footer += "  hkt train text --set data.train=reviews.tsv --out runs/mine\n";
+  footer += "  hkt train text --set data.train=reviews.csv data.text=review data.label=stars --out runs/mine\n";
+  footer += "  hkt train text --init models/imdb-hkt --set data.train=reviews.csv --out runs/tuned       fine-tuning\n";
   footer += "  hkt train lm --set data.train=books --out runs/books\n  hkt train --resume runs/hkt";
   command.footer(footer);
   command.callback([options, &action] {

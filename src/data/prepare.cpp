@@ -51,11 +51,11 @@ std::string source_of(const DataConfig& config) {
 
 Recipe text_recipe(const DataConfig& config, const Notify& notify) {
   if (config.train.empty()) {
-    throw std::invalid_argument("data.train is empty; the task text needs a .tsv or .jsonl file there.");
+    throw std::invalid_argument(
+        "data.train is empty; the task text needs a .csv, .tsv or .jsonl file or a folder there.");
   }
-  const auto print = text::fingerprint(config.train, config.test);
-  return {name_of(config.task, print), print, source_of(config),
-          [=] { return text::read(config.train, config.test, notify); }};
+  const auto print = text::fingerprint(config);
+  return {name_of(config.task, print), print, source_of(config), [=] { return text::read(config, notify); }};
 }
 
 Recipe lm_recipe(const DataConfig& config, const Notify& notify) {

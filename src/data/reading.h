@@ -23,6 +23,9 @@ auto with_file(const Work& work) try {
 // The text without the byte order mark of UTF-8, if it begins with one.
 std::string_view without_mark(std::string_view text);
 
+// Names from a file for a message: in quotes, safe to print, and not too many.
+std::string listed(const std::vector<std::string>& names);
+
 // Throws an error that names the file and the line.
 using Refuse = std::function<void(const std::string& why)>;
 

@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading files of labels and texts, line by line.
+// The user's labels, numbered, and texts; and what determines them.
 #include "data/text.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <stdexcept>
 
 #include "data/digest.h"
-#include "files/line_reader.h"
 #include "files/quote.h"
-#include "reading.h"
+#include "labelled_rows.h"
 
 namespace hkt::data::text {
 namespace {
@@ -22,90 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int reader_version = 2;  // raise when the reader's output for the same files changes
-constexpr std::size_t longest_label = 256, most_labels = 10'000;
-
-bool is_json(const fs::path& path) {
-  const auto extension = path.extension();
-  if (extension != ".tsv" && extension != ".jsonl") {
-    throw std::invalid_argument(path.string() + " has the extension " + quote(extension.string()) +
-                                "; it must be .tsv (label, tab, text) or .jsonl ({\"label\": …, \"text\": …}).");
-  }
-  return extension == ".jsonl";
-}
-
-struct Row {
-  std::string label, text;
-};
-
-Row row_of_tsv(std::string_view line, const Refuse& refuse) {
-  const auto tab = line.find('\t');
-  if (tab == std::string_view::npos) refuse("has no tab between label and text");
-  return {std::string(line.substr(0, tab)), std::string(line.substr(tab + 1))};
-}
-
-Row row_of_json(std::string_view line, const Refuse& refuse) {
-  const auto json = object_of(line, {"label", "text"}, refuse);
-  const auto& label = json["label"];
-  if (!label.is_string() && !label.is_number_integer()) refuse("has a label that is neither a string nor an integer");
-  if (!json["text"].is_string()) refuse("has a text that is not a string");
-  return {label.is_string() ? label.get<std::string>() : label.dump(), json["text"].get<std::string>()};
-}
-
-void check_row(const Row& row, const Refuse& refuse) {
-  if (row.label.empty()) refuse("has an empty label");
-  if (row.text.empty()) refuse("has an empty text");
-  if (row.label.size() > longest_label) {
-    refuse("has a label of " + std::to_string(row.label.size()) + " bytes; it may have at most " +
-           std::to_string(longest_label) + " (the label comes before the text)");
-  }
-  if (!is_utf8(row.label)) refuse("has a label that is not UTF-8, " + quote(row.label));
-  if (!is_utf8(row.text)) refuse("has a text that is not UTF-8");
-  if (row.label.find('\0') != std::string::npos || row.text.find('\0') != std::string::npos) {
-    refuse("contains the byte 0, which is reserved for padding");
-  }
-}
-
-using Take = std::function<void(const Row& row, const Refuse& refuse)>;
-
-bool is_one_of(std::string word, const std::set<std::string>& words) {
-  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
-  return words.contains(word);
-}
-
-// A header row with the names of the columns.
-bool is_header(const Row& row) {
-  return is_one_of(row.label, {"label", "labels", "class", "category", "target", "sentiment"}) &&
-         is_one_of(row.text, {"text", "texts", "sentence", "review", "content", "comment", "document", "input"});
-}
-
-// True if the file begins with a header row, which is skipped.
-bool read_rows(const fs::path& path, const Take& take, const Notify& notify) {
-  constexpr std::int64_t often = 1024;
-  constexpr std::size_t longest_line = std::size_t{1} << 26;
-  const bool json = is_json(path);
-  LineReader lines(path, longest_line);
-  const auto total = static_cast<std::int64_t>(fs::file_size(path));
-  std::int64_t number = 0;
-  bool has_header = false;
-  const Refuse refuse = [&](const std::string& why) {
-    throw std::invalid_argument(at_line(path.string(), number) + " " + why + ".");
-  };
-  while (auto line = lines.next()) {
-    const auto text = number == 0 ? without_mark(line->text) : line->text;
-    if (notify && number % often == 0) notify(lines.bytes(), total, "reading " + path.string());
-    ++number;
-    if (line->cut) refuse("has more than 64 MiB");
-    if (text.empty()) refuse("is empty");
-    const auto row = json ? row_of_json(text, refuse) : row_of_tsv(text, refuse);
-    check_row(row, refuse);
-    if (number == 1 && !json && is_header(row)) {
-      has_header = true;
-      continue;
-    }
-    take(row, refuse);
-  }
-  return has_header;
-}
+constexpr std::size_t most_labels = 10'000;
 
 std::span<const std::uint8_t> bytes_of(const std::string& text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
@@ -145,9 +58,47 @@ void renumber(Prepared& prepared, Numbers& numbers) {
   for (auto& label : prepared.train.labels) label = place[label];
 }
 
+// "csv ", "folder " and so on, and a digest of the content.
+std::string print_of(const fs::path& path) {
+  if (path.empty()) return "";
+  const auto md5 = [](const fs::path& file) { return digest_of_file(Digest::md5, file); };
+  switch (form_of(path)) {
+    case RowForm::tsv:
+      return "tsv " + md5(path);
+    case RowForm::csv:
+      return "csv " + md5(path);
+    case RowForm::jsonl:
+      return "jsonl " + md5(path);
+    case RowForm::folder:
+      break;
+  }
+  std::string all;
+  for (const auto& [label, files] : classes_in(path)) {
+    for (const auto& file : files) all += label + "\t" + md5(file) + "\n";
+  }
+  return "folder " + digest(Digest::md5, all);
+}
+
+// Settings that no file heeds would be a misunderstanding.
+void check_settings(const DataConfig& config) {
+  const auto heeded = [&](const auto& heeds) {
+    return heeds(form_of(config.train)) || (!config.test.empty() && heeds(form_of(config.test)));
+  };
+  const auto refuse = [&](const std::string& key, const char* use) {
+    throw std::invalid_argument(key + " is " + use + "; " + config.train + " is something else.");
+  };
+  const bool columns = heeded([](RowForm form) { return form == RowForm::csv || form == RowForm::tsv; });
+  const bool keys = columns || heeded([](RowForm form) { return form == RowForm::jsonl; });
+  if (!keys && !config.text.empty()) refuse("data.text", "a column of a .csv or .tsv or a key of a .jsonl");
+  if (!keys && !config.label.empty()) refuse("data.label", "a column of a .csv or .tsv or a key of a .jsonl");
+  if (!columns && config.header != Presence::automatic) refuse("data.header", "for .csv and .tsv files");
+  if (!columns && config.quotes != Presence::automatic) refuse("data.quotes", "for .csv and .tsv files");
+}
+
 }  // namespace
 
-Prepared read(const fs::path& train, const fs::path& test, const Notify& notify) {
+Prepared read(const DataConfig& config, const Notify& notify) {
+  check_settings(config);
   Prepared prepared;
   Numbers numbers;
   const auto take_train = [&](const Row& row, const Refuse& refuse) {
@@ -158,34 +109,36 @@ Prepared read(const fs::path& train, const fs::path& test, const Notify& notify)
     }
     prepared.train.add(bytes_of(row.text), number);
   };
-  const auto read = [&](const fs::path& path, const Take& take) {
-    if (!with_file([&] { return read_rows(path, take, notify); })) return;
-    prepared.notices.push_back("the first line of " + path.string() + " names its columns and is skipped.");
+  const auto read = [&](const std::string& path, const TakeRow& take) {
+    with_file([&] { read_rows(path, config, take, notify, prepared.notices); });
   };
-  read(train, take_train);
-  if (prepared.train.size() == 0) throw std::invalid_argument(train.string() + " has no line with a label and a text.");
+  read(config.train, take_train);
+  if (prepared.train.size() == 0) throw std::invalid_argument(config.train + " has no line with a label and a text.");
   renumber(prepared, numbers);
-  if (test.empty()) return prepared;
+  if (config.test.empty()) return prepared;
   const auto take_test = [&](const Row& row, const Refuse& refuse) {
     const auto found = numbers.find(row.label);
     if (found == numbers.end()) {
-      refuse("has the label " + quote(row.label) + ", which " + train.string() + " does not have");
+      refuse("has the label " + quote(row.label) + ", which " + config.train + " does not have");
     }
     prepared.test.add(bytes_of(row.text), found->second);
   };
-  read(test, take_test);
-  if (prepared.test.size() == 0) throw std::invalid_argument(test.string() + " has no line with a label and a text.");
+  read(config.test, take_test);
+  if (prepared.test.size() == 0) throw std::invalid_argument(config.test + " has no line with a label and a text.");
   return prepared;
 }
 
-std::string fingerprint(const fs::path& train, const fs::path& test) {
-  const auto print = [](const fs::path& path) {
-    return path.empty()
-               ? ""
-               : (is_json(path) ? "jsonl " : "tsv ") + with_file([&] { return digest_of_file(Digest::md5, path); });
-  };
-  const nlohmann::ordered_json json = {
-      {"task", "text"}, {"version", reader_version}, {"train", print(train)}, {"test", print(test)}};
+std::string fingerprint(const DataConfig& config) {
+  nlohmann::ordered_json json = {{"task", "text"}, {"version", reader_version}};
+  with_file([&] {
+    json["train"] = print_of(config.train);
+    json["test"] = print_of(config.test);
+  });
+  // Left out by default, so that what was packed before these keys existed is still found.
+  if (!config.text.empty()) json["text"] = config.text;
+  if (!config.label.empty()) json["label"] = config.label;
+  if (config.header != Presence::automatic) json["header"] = config.header == Presence::yes;
+  if (config.quotes != Presence::automatic) json["quotes"] = config.quotes == Presence::yes;
   return json.dump();
 }
 

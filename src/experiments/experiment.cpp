@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <span>
 #include <stdexcept>
-#include <type_traits>
 
 #include "experiments/results.h"
 #include "experiments/sample.h"
@@ -26,13 +25,7 @@ using nlohmann::ordered_json;
 Run make_run(const fs::path& folder, const std::string& name, const train::ConfigDraft& config, std::int64_t seed,
              const TaskData& data) {
   const auto own = config.with({fmt::format("train.seed={}", seed)}).with_absolute_paths();
-  const auto fitted = std::visit(
-      [&]<class Data>(const Data& some) {
-        if constexpr (std::is_same_v<Data, data::Dataset>) return own.fitted_to(some.vocab, std::ssize(some.labels));
-        return own.fitted_to(some.vocab, 0);
-      },
-      data);
-  return {name, fitted, folder / name};
+  return {name, fitted(own, data), folder / name};
 }
 
 // The part of a run's name for these changes: "-learning_rate=1e-3" for "train.learning_rate=1e-3".

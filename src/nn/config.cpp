@@ -41,7 +41,10 @@ fields::Field<ModelConfig> weights_field() {
             return fields::Json(model.weights.level);
         }
         throw std::invalid_argument("model.weights has an unknown kind.");
-      }};
+      },
+      "learned, uniform, or the number of one level",
+      "how the levels are weighted",
+      {"learned", "uniform"}};
 }
 
 const std::vector<std::pair<std::string, Positions>>& position_names() {
@@ -55,40 +58,50 @@ const std::vector<std::pair<std::string, Positions>>& position_names() {
 fields::Table<ModelConfig> make_model_table(ModelKind kind) {
   fields::Table<ModelConfig> table = {
       fields::choice("kind", &ModelConfig::kind,
-                     {{"classifier", ModelKind::classifier}, {"language", ModelKind::language}}),
-      fields::integer("levels", &ModelConfig::levels, 1, max_levels),
-      fields::integer("heads", &ModelConfig::heads, 1, widest),
-      fields::integer("key_heads", &ModelConfig::key_heads, 0, widest),
-      fields::integer("width", &ModelConfig::width, 1, widest),
-      fields::integer("blocks", &ModelConfig::blocks, 1, most_blocks),
-      fields::integer("feedforward", &ModelConfig::feedforward, 1, largest),
+                     {{"classifier", ModelKind::classifier}, {"language", ModelKind::language}},
+                     "a classifier of sequences, or a language model"),
+      fields::integer("levels", &ModelConfig::levels, 1, max_levels,
+                      "resolutions of the sequence; 1 is standard attention"),
+      fields::integer("heads", &ModelConfig::heads, 1, widest, "attention heads; they divide width"),
+      fields::integer("key_heads", &ModelConfig::key_heads, 0, widest,
+                      "heads of keys and values, shared by groups of heads; 0: as many as heads"),
+      fields::integer("width", &ModelConfig::width, 1, widest, "features of a token"),
+      fields::integer("blocks", &ModelConfig::blocks, 1, most_blocks, "layers"),
+      fields::integer("feedforward", &ModelConfig::feedforward, 1, largest, "hidden width of the feed-forward layers"),
       fields::choice("filter", &ModelConfig::filter,
-                     {{"dense", Filter::dense}, {"depthwise", Filter::depthwise}, {"mean", Filter::mean}}),
-      fields::integer("kernel_size", &ModelConfig::kernel_size, 1, most_taps),
+                     {{"dense", Filter::dense}, {"depthwise", Filter::depthwise}, {"mean", Filter::mean}},
+                     "what halves the sequence: a matrix for each tap, a number for each feature and tap, or the mean"),
+      fields::integer("kernel_size", &ModelConfig::kernel_size, 1, most_taps, "taps of the filter, which look back"),
       fields::choice("filter_on", &ModelConfig::filter_on,
-                     {{"input", FilterOn::input}, {"projected", FilterOn::projected}}),
+                     {{"input", FilterOn::input}, {"projected", FilterOn::projected}},
+                     "whether the filter acts on the inputs of queries and keys, or on these themselves"),
       fields::choice(
           "short_convolution", &ModelConfig::short_convolution,
-          {{"none", Convolution::none}, {"depthwise", Convolution::depthwise}, {"dense", Convolution::dense}}),
-      fields::integer("convolution_taps", &ModelConfig::convolution_taps, 2, most_taps),
+          {{"none", Convolution::none}, {"depthwise", Convolution::depthwise}, {"dense", Convolution::dense}},
+          "a causal convolution in front of queries and keys"),
+      fields::integer("convolution_taps", &ModelConfig::convolution_taps, 2, most_taps, "taps of short_convolution"),
       fields::choice("convolution_on", &ModelConfig::convolution_on,
-                     {{"qk", ConvolutionOn::qk}, {"qkv", ConvolutionOn::qkv}}),
+                     {{"qk", ConvolutionOn::qk}, {"qkv", ConvolutionOn::qkv}},
+                     "whether short_convolution also acts on the input of values"),
       fields::choice("projections", &ModelConfig::projections,
-                     {{"shared", Projections::shared}, {"per_level", Projections::per_level}}),
+                     {{"shared", Projections::shared}, {"per_level", Projections::per_level}},
+                     "whether the levels share the projections of queries and keys"),
       weights_field(),
-      fields::choice("positions", &ModelConfig::positions, position_names()),
-      fields::choice("mask", &ModelConfig::mask, {{"none", Mask::none}, {"causal", Mask::causal}}),
-      fields::choice("psd", &ModelConfig::psd, {{"free", Psd::free}, {"tied", Psd::tied}, {"cone", Psd::cone}}),
-      fields::truth("biases", &ModelConfig::biases),
-      fields::number("dropout", &ModelConfig::dropout, 0, 1),
-      fields::integer("vocab", &ModelConfig::vocab, 1, largest),
-      fields::integer("max_length", &ModelConfig::max_length, 1, longest)};
+      fields::choice("positions", &ModelConfig::positions, position_names(), "how positions are encoded"),
+      fields::choice("mask", &ModelConfig::mask, {{"none", Mask::none}, {"causal", Mask::causal}},
+                     "causal: a token sees only what comes before it"),
+      fields::choice("psd", &ModelConfig::psd, {{"free", Psd::free}, {"tied", Psd::tied}, {"cone", Psd::cone}},
+                     "constraint on the score kernels that makes them positive semidefinite (docs/theory.md)"),
+      fields::truth("biases", &ModelConfig::biases, "of the feed-forward layers and the head"),
+      fields::number("dropout", &ModelConfig::dropout, 0, 1, "share of features that are dropped in training"),
+      fields::integer("vocab", &ModelConfig::vocab, 1, largest, "tokens that exist; by default what the data needs"),
+      fields::integer("max_length", &ModelConfig::max_length, 1, longest, "longest sequence; longer ones are cut")};
   if (kind == ModelKind::language) {
-    table.push_back(fields::truth("tied", &ModelConfig::tied));
+    table.push_back(fields::truth("tied", &ModelConfig::tied, "the head uses the embedding's weights"));
   } else {
-    table.push_back(
-        fields::choice("pooling", &ModelConfig::pooling, {{"mean", Pooling::mean}, {"last", Pooling::last}}));
-    table.push_back(fields::integer("classes", &ModelConfig::classes, 1, largest));
+    table.push_back(fields::choice("pooling", &ModelConfig::pooling, {{"mean", Pooling::mean}, {"last", Pooling::last}},
+                                   "how the tokens become one vector: their mean, or the last"));
+    table.push_back(fields::integer("classes", &ModelConfig::classes, 1, largest, "by default those of the data"));
   }
   return table;
 }
@@ -161,6 +174,10 @@ void read_json(const fields::Json& json, ModelConfig& model) {
     model_table(model.kind).front().read(model, "model.kind", json["kind"]);
   fields::read(model_table(model.kind), "model", json, model);
   check_together(model);
+}
+
+std::vector<fields::KeyDescription> describe(const ModelConfig& model) {
+  return fields::describe(model_table(model.kind), "model", model);
 }
 
 fields::OrderedJson to_json(const ModelConfig& model) { return fields::write(model_table(model.kind), check(model)); }

@@ -184,9 +184,28 @@ void check_position(const fs::path& path, const Position& position, const TrainC
   if (!possible) refuse(path, "has an impossible training position");
 }
 
+// A run that goes on for another number of epochs than planned must have some of them before it.
+void check_epochs(const State& state, const TrainConfig& config) {
+  const auto& position = state.position;
+  if (state.epochs == config.epochs) return;
+  const auto refuse = [&](const std::string& why) {
+    throw std::invalid_argument("train.epochs is " + std::to_string(config.epochs) + ", but the run " + why + ".");
+  };
+  if (position.finished && position.epoch < state.epochs) {
+    refuse("stopped early, after epoch " + std::to_string(position.epoch) + ", because train.patience is " +
+           std::to_string(config.patience));
+  }
+  if (position.epoch >= config.epochs) {
+    const auto begun = position.batch > 0 ? " and begun the next" : "";
+    refuse("has finished " + std::to_string(position.epoch) + " epochs" + begun + " already; it must be more");
+  }
+}
+
 State state_from(const fs::path& path, const Identity& identity, std::int64_t steps_per_epoch) {
   const auto file = load_checked(path);
-  const auto own = identity_from(path, file.metadata);
+  auto own = identity_from(path, file.metadata);
+  const auto before = own.config.train;
+  own.config.train.epochs = identity.config.train.epochs;
   if (own.config != identity.config) {
     throw std::runtime_error(path.string() + " has a different config than the folder's config.json.");
   }
@@ -195,12 +214,14 @@ State state_from(const fs::path& path, const Identity& identity, std::int64_t st
                                 " was saved; restore the data, or start a new run.");
   }
   State state;
+  state.epochs = before.epochs;
   try {
     state.position = position_from(json::parse(file.metadata.at("position")));
   } catch (const std::exception&) {
     refuse(path, "has no valid training position");
   }
-  check_position(path, state.position, identity.config.train, steps_per_epoch);
+  check_position(path, state.position, before, steps_per_epoch);
+  check_epochs(state, identity.config.train);
   state.parameters = part_of(file.tensors, parameter_prefix);
   state.optimizer = part_of(file.tensors, optimizer_prefix);
   state.best = part_of(file.tensors, best_prefix);

@@ -17,34 +17,62 @@ constexpr std::int64_t largest = std::int64_t{1} << 30;  // for values that only
 
 const fields::Table<TrainConfig>& train_table() {
   static const fields::Table<TrainConfig> table = {
-      fields::integer("epochs", &TrainConfig::epochs, 1, largest),
-      fields::integer("epoch_steps", &TrainConfig::epoch_steps, 0, largest),
-      fields::integer("batch", &TrainConfig::batch, 1, largest),
-      fields::integer("accumulate", &TrainConfig::accumulate, 1, largest),
-      fields::number("learning_rate", &TrainConfig::learning_rate, 0, 10),
-      fields::number("weight_decay", &TrainConfig::weight_decay, 0, 10),
-      fields::number("beta2", &TrainConfig::beta2, 0, 1),
-      fields::number("warmup", &TrainConfig::warmup, 0, 1),
-      fields::number("final_rate", &TrainConfig::final_rate, 0, 1),
-      fields::number("gradient_norm", &TrainConfig::gradient_norm, 0, 1e9),
-      fields::integer("patience", &TrainConfig::patience, 0, largest),
-      fields::integer("seed", &TrainConfig::seed, 0, largest),
-      fields::integer("threads", &TrainConfig::threads, 0, most_threads),
+      fields::integer("epochs", &TrainConfig::epochs, 1, largest,
+                      "passes over the training data, or validations of a language model"),
+      fields::integer("epoch_steps", &TrainConfig::epoch_steps, 0, largest,
+                      "language models: steps between two validations; 0: one pass over the data"),
+      fields::integer("batch", &TrainConfig::batch, 1, largest, "sequences in a step"),
+      fields::integer("accumulate", &TrainConfig::accumulate, 1, largest,
+                      "parts of a batch that are computed one after the other, to save memory"),
+      fields::number("learning_rate", &TrainConfig::learning_rate, 0, 10,
+                     "the highest learning rate, after the warm-up"),
+      fields::number("weight_decay", &TrainConfig::weight_decay, 0, 10, "AdamW's decay, of matrices only"),
+      fields::number("beta2", &TrainConfig::beta2, 0, 1, "AdamW's second moment"),
+      fields::number("warmup", &TrainConfig::warmup, 0, 1,
+                     "share of all steps in which the learning rate rises; then it falls as a cosine"),
+      fields::number("final_rate", &TrainConfig::final_rate, 0, 1,
+                     "where the cosine ends, as a share of learning_rate"),
+      fields::choice("class_weights", &TrainConfig::class_weights,
+                     {{"none", ClassWeights::none}, {"balanced", ClassWeights::balanced}},
+                     "classifiers: balanced: rare classes count more in the loss, as if all were equally frequent"),
+      fields::number("gradient_norm", &TrainConfig::gradient_norm, 0, 1e9,
+                     "the global norm of the gradient is clipped to this; 0: never"),
+      fields::integer("patience", &TrainConfig::patience, 0, largest,
+                      "stop after so many epochs without a better result on validation; 0: never"),
+      fields::integer("seed", &TrainConfig::seed, 0, largest, "of initial weights, dropout and the order of the data"),
+      fields::text("init", &TrainConfig::init, "a run directory whose weights training starts from, as --init"),
+      fields::integer("threads", &TrainConfig::threads, 0, most_threads, "of the CPU; 0: one for each core"),
       fields::choice("device", &TrainConfig::device,
-                     {{"auto", DeviceKind::automatic}, {"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}}),
-      fields::truth("deterministic", &TrainConfig::deterministic),
-      fields::choice("padding", &TrainConfig::padding, {{"batch", Padding::batch}, {"full", Padding::full}}),
-      fields::integer("bucket", &TrainConfig::bucket, 1, largest),
+                     {{"auto", DeviceKind::automatic}, {"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}},
+                     "where to train; auto: CUDA if available"),
+      fields::truth("deterministic", &TrainConfig::deterministic, "the same bits on CUDA too, at some cost"),
+      fields::choice("padding", &TrainConfig::padding, {{"batch", Padding::batch}, {"full", Padding::full}},
+                     "to the longest of a batch, or always to model.max_length"),
+      fields::integer("bucket", &TrainConfig::bucket, 1, largest,
+                      "batches among which sequences are sorted by length; 1: no sorting"),
       fields::choice(
           "precision", &TrainConfig::precision,
-          {{"auto", Precision::automatic}, {"float32", Precision::float32}, {"bfloat16", Precision::bfloat16}}),
-      fields::number("checkpoint_seconds", &TrainConfig::checkpoint_seconds, 0, 1e9),
-      fields::integer("validation_tokens", &TrainConfig::validation_tokens, 0, largest),
-      fields::truth("tensorboard", &TrainConfig::tensorboard)};
+          {{"auto", Precision::automatic}, {"float32", Precision::float32}, {"bfloat16", Precision::bfloat16}},
+          "auto: bfloat16 by autocast on CUDA, float32 on the CPU"),
+      fields::number("checkpoint_seconds", &TrainConfig::checkpoint_seconds, 0, 1e9,
+                     "between two checkpoints within an epoch"),
+      fields::integer("validation_tokens", &TrainConfig::validation_tokens, 0, largest,
+                      "language models: tokens of the validation stream that are scored; 0: all"),
+      fields::truth("tensorboard", &TrainConfig::tensorboard, "also write the metrics as TensorBoard event files")};
   return table;
 }
 
 }  // namespace
+
+std::vector<fields::KeyDescription> describe(const Config& config) {
+  auto keys = describe(config.model);
+  const auto add = [&](const std::vector<fields::KeyDescription>& more) {
+    keys.insert(keys.end(), more.begin(), more.end());
+  };
+  add(fields::describe(train_table(), "train", config.train));
+  add(describe(config.data));
+  return keys;
+}
 
 Config config_from(const fields::Json& json) {
   if (!json.is_object()) fields::refuse_value("the config", json, "an object");

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training on labelled sequences: an epoch is a pass over them, and the most accurate model is the best.
+#include <ATen/ATen.h>
+
+#include <algorithm>
 #include <stdexcept>
 
 #include "data/dataset.h"
@@ -44,6 +47,18 @@ class LabelledData : public TrainingData {
 
   bool is_better(const Quality& first, const Quality& second) const override {
     return first.accuracy > second.accuracy || (first.accuracy == second.accuracy && first.loss < second.loss);
+  }
+
+  // Inverse to the number of the class's training sequences; a class without any has no weight that could matter.
+  at::Tensor class_weights() const override {
+    if (config_.train.class_weights == ClassWeights::none) return {};
+    std::vector<double> counts(dataset_.labels.size());
+    for (std::int64_t i = 0; i < dataset_.train.size(); ++i)
+      ++counts[static_cast<std::size_t>(dataset_.train.label(i))];
+    const auto present = std::count_if(counts.begin(), counts.end(), [](double count) { return count > 0; });
+    const auto mean = static_cast<double>(dataset_.train.size()) / static_cast<double>(present);
+    for (auto& count : counts) count = count > 0 ? mean / count : 1;
+    return at::tensor(counts, at::kDouble);
   }
 
   nlohmann::ordered_json description() const override {

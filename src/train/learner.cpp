@@ -22,6 +22,13 @@ Transformer create_on(at::Device device, const ModelConfig& config) {
   return model;
 }
 
+// The mean over the batch. Torch's own weighted mean divides by the sum of the batch's weights, so that a rare class would
+// not count more in a batch of nothing else, and parts of a batch would not add up to it.
+at::Tensor weighted_loss(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& weights) {
+  const auto options = torch::nn::functional::CrossEntropyFuncOptions().weight(weights).reduction(torch::kSum);
+  return torch::nn::functional::cross_entropy(logits, labels, options) / static_cast<double>(labels.numel());
+}
+
 }  // namespace
 
 // Windows of a stream have no padding, but for the last ones in an evaluation, which nothing before them sees.
@@ -92,6 +99,10 @@ Learner::Learner(const Config& config, at::Device device, CudaGraphs graphs)
 
 Learner::~Learner() = default;
 
+void Learner::set_class_weights(const at::Tensor& weights) {
+  class_weights_ = weights.defined() ? weights.to(device_, at::kFloat) : weights;
+}
+
 StepResult Learner::step(const data::Batch& batch, double learning_rate) {
   model_->train();
   optimizer_.set_learning_rate(learning_rate);
@@ -108,7 +119,8 @@ StepResult Learner::step(const data::Batch& batch, double learning_rate) {
 std::pair<at::Tensor, at::Tensor> Learner::backward(const data::Batch& batch, double share) {
   const auto logits = logits_of(*model_, batch, bfloat16_).flatten(0, -2);
   const auto labels = batch.labels.flatten();
-  auto loss = torch::nn::functional::cross_entropy(logits, labels);
+  auto loss = class_weights_.defined() ? weighted_loss(logits, labels, class_weights_)
+                                       : torch::nn::functional::cross_entropy(logits, labels);
   if (share < 1) loss = loss * share;
   loss.backward();
   const at::NoGradGuard no_grad;

@@ -10,6 +10,7 @@
 #include "data/listops.h"
 #include "files/quote.h"
 #include "files/regular_file.h"
+#include "nn/config_json.h"
 #include "train/config_json.h"
 
 namespace hkt::train {
@@ -71,7 +72,8 @@ const std::vector<NamedConfig>& named_configs() {
        {{"model", {{"positions", "learned"}, {"max_length", 1024}}},
         {"train", {{"epochs", 12}}},
         {"data", {{"task", "imdb"}}}}},
-      {{"text", "your own labels and texts: --set data.train=FILE (.tsv or .jsonl) and optionally data.test=FILE"},
+      {{"text",
+        "your own labels and texts: --set data.train=FILE (.csv, .tsv, .jsonl) or a folder by class, and data.test"},
        {{"model", {{"positions", "rotary"}, {"max_length", 1024}}}, {"data", {{"task", "text"}}}}},
       {{"lm", "a byte language model of your own text: --set data.train=FILE or FOLDER (T = 1,024)"},
        language({{"max_length", 1024}}, {{"batch", 32}}, {{"task", "lm"}, {"validation", 0.05}})},
@@ -155,6 +157,9 @@ void check(const Config& config) {
         "its "
         "data, and all of its validation data is used.");
   }
+  if (stream && config.train.class_weights != ClassWeights::none) {
+    throw std::invalid_argument("train.class_weights is for classifiers; a language model has no classes.");
+  }
 }
 
 }  // namespace
@@ -183,16 +188,30 @@ ConfigDraft ConfigDraft::with(const std::vector<std::string>& changes) const {
   return draft;
 }
 
+ConfigDraft ConfigDraft::started_from(const std::string& run, const ModelConfig& model,
+                                      const std::vector<std::string>& changes) const {
+  auto draft = *this;
+  json known = to_json(model);
+  known.erase("classes");  // those of the data: a new head, if they are others
+  draft.overrides_["model"] = std::move(known);
+  draft.overrides_["train"]["init"] = run;
+  for (const auto& text : changes) change(draft.overrides_, text);
+  draft.update();
+  return draft;
+}
+
 ConfigDraft ConfigDraft::with_absolute_paths() const {
   auto draft = *this;
-  for (const char* key : {"train", "test", "source"}) {
-    if (!overrides_.contains("data") || overrides_["data"].value(key, "").empty()) continue;
-    const auto path = std::filesystem::absolute(overrides_["data"][key].get<std::string>()).string();
+  const std::vector<std::pair<std::string, std::string>> keys = {
+      {"data", "train"}, {"data", "test"}, {"data", "source"}, {"train", "init"}};
+  for (const auto& [section, key] : keys) {
+    if (!overrides_.contains(section) || overrides_[section].value(key, "").empty()) continue;
+    const auto path = std::filesystem::absolute(overrides_[section][key].get<std::string>()).string();
     if (!is_utf8(path)) {
-      throw std::invalid_argument("data." + std::string(key) + " is at " + quote(path) +
+      throw std::invalid_argument(section + "." + key + " is at " + quote(path) +
                                   ", which is not UTF-8 and cannot be stored in a config.");
     }
-    draft.overrides_["data"][key] = path;
+    draft.overrides_[section][key] = path;
   }
   draft.update();
   return draft;

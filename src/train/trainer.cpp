@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "files/quote.h"
+#include "train/initial_weights.h"
 
 namespace hkt::train {
 namespace {
@@ -64,14 +65,18 @@ Outcome Trainer::run() {
 }
 
 void Trainer::restore() {
-  auto state = load_state(run_, identity_, steps_per_epoch_, [&](const std::string& text) {
+  const Warn warn = [&](const std::string& text) {
     if (hooks_.warn) hooks_.warn(text);
-  });
+  };
+  auto state = load_state(run_, identity_, steps_per_epoch_, warn);
   use_deterministic_algorithms(settings().deterministic && device_.is_cuda());
   torch::manual_seed(static_cast<std::uint64_t>(settings().seed));
   learner_ = std::make_unique<Learner>(identity_.config, device_);
-  if (!state) return;
-
+  learner_->set_class_weights(data_.class_weights());
+  if (!state) {
+    if (!settings().init.empty()) start_from({settings().init}, identity_, *learner_->model(), warn);
+    return;
+  }
   position_ = state->position;
   best_ = std::move(state->best);
   set_parameters(*learner_->model(), state->parameters);
@@ -79,6 +84,10 @@ void Trainer::restore() {
   generator_of(at::kCPU).set_state(state->generator);
   if (device_.is_cuda() && state->cuda_generator.defined()) generator_of(device_).set_state(state->cuda_generator);
   saved_step_ = position_.step;
+  if (state->epochs != settings().epochs) {
+    extended_from_ = state->epochs;
+    position_.finished = false;
+  }
   // model.safetensors may be missing (killed between writing the two files) or damaged; the state has the best weights.
   if (!best_.empty()) save_model(run_, identity_, best_);
 }
@@ -87,6 +96,10 @@ void Trainer::begin_metrics() {
   metrics_ = std::make_unique<MetricsFile>(run_.metrics(), position_.metrics_bytes);
   if (settings().tensorboard) events_ = std::make_unique<EventFile>(run_.folder, position_.step);
   if (is_language()) throughput_ = Throughput(identity_.config, device_);
+  if (extended_from_ > 0) {
+    metrics_->add({{"event", "extend"}, {"step", position_.step}, {"steps", steps_}, {"epochs", settings().epochs}});
+    save();
+  }
   if (saved_step_ >= 0) return;
   nlohmann::ordered_json line = {
       {"event", "start"}, {"parameters", learner_->parameters()}, {"steps", steps_}, {"epochs", settings().epochs}};
@@ -267,8 +280,13 @@ void Trainer::save() {
   read_pending();
   metrics_->flush();  // before the state, which records how many bytes of metrics there are
   position_.metrics_bytes = metrics_->bytes();
-  State state{position_, copy_of_parameters(*learner_->model()), learner_->optimizer().state(),
-              best_,     generator_of(at::kCPU).get_state(),     {}};
+  State state{position_,
+              settings().epochs,
+              copy_of_parameters(*learner_->model()),
+              learner_->optimizer().state(),
+              best_,
+              generator_of(at::kCPU).get_state(),
+              {}};
   if (device_.is_cuda()) state.cuda_generator = generator_of(device_).get_state();
   save_state(run_, identity_, state);
   saved_step_ = position_.step;

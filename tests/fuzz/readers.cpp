@@ -15,6 +15,7 @@
 #include "data/text.h"
 #include "experiments/record.h"
 #include "experiments/results.h"
+#include "files/delimited.h"
 #include "files/quote.h"
 #include "hkt/config.h"
 #include "hkt/safetensors.h"
@@ -94,10 +95,40 @@ void read_prepared(const std::function<hkt::data::Prepared()>& read) {
 }
 
 void read_text(const std::string& input, const char* name) {
-  const auto path = folder().holding(name, input);
-  read_prepared([&] { return hkt::data::text::read(path, path); });
+  hkt::DataConfig config;
+  config.task = hkt::Task::text;
+  config.train = config.test = folder().holding(name, input);
+  read_prepared([&] { return hkt::data::text::read(config); });
 }
 void read_tsv(const std::string& input) { read_text(input, "text.tsv"); }
+void read_csv(const std::string& input) {
+  read_text(input, "text.csv");
+  // Without quotes every byte but separators and line ends is in a field.
+  hkt::DelimitedReader records(input, ';', false);
+  std::size_t bytes = 0;
+  while (const auto record = records.next()) {
+    for (const auto& field : record->fields) bytes += field.size();
+    require(!record->fields.empty(), "a record has no field");
+    if (!record->trouble.empty()) return;
+  }
+  require(bytes <= input.size() && records.position() == input.size(), "a CSV reader left bytes out");
+}
+
+// The second line says which columns are asked for: first the label's, then the text's.
+void find_columns(const std::string& input) {
+  hkt::DelimitedReader records(input, ',', true);
+  const auto first = records.next(), second = records.next();
+  if (!first || !second || !first->trouble.empty() || second->fields.size() < 2) return;
+  for (const auto header : {hkt::Presence::automatic, hkt::Presence::yes, hkt::Presence::no}) {
+    hkt::DataConfig config;
+    config.task = hkt::Task::text;
+    config.train = folder().holding("columns.csv", input);
+    config.header = header;
+    config.label = second->fields[0];
+    config.text = second->fields[1];
+    read_prepared([&] { return hkt::data::text::read(config); });
+  }
+}
 void read_jsonl(const std::string& input) { read_text(input, "text.jsonl"); }
 
 void read_documents(const std::string& input) {
@@ -165,6 +196,8 @@ std::vector<Target> reader_targets() {
           {"safetensors", read_safetensors, repaired_safetensors},
           {"packed", read_packed, repaired_safetensors},
           {"tsv", read_tsv},
+          {"csv", read_csv},
+          {"columns", find_columns},
           {"jsonl", read_jsonl},
           {"documents", read_documents},
           {"cifar", read_cifar},

@@ -465,7 +465,7 @@ def test_bad_texts(hkt, tmp_path):
     expect_sentence(prepare("a.tsv", b"a\tb\nno tab\n"), 2, "a.tsv, line 2 has no tab")
     expect_sentence(prepare("a.tsv", b""), 2, "a.tsv has no line")
     expect_sentence(prepare("a.jsonl", b"{}\n"), 2, "a.jsonl, line 1")
-    expect_sentence(prepare("a.csv", b"a,b\n"), 2, '".csv"; it must be .tsv')
+    expect_sentence(prepare("a.xlsx", b"a,b\n"), 2, '".xlsx"; it must be .csv, .tsv')
     good = tmp_path / "good.tsv"
     good.write_text("a\tb\n")
     other = tmp_path / "other.tsv"

@@ -15,6 +15,9 @@ namespace hkt {
 void read_json(const fields::Json& json, DataConfig& data);
 fields::OrderedJson to_json(const DataConfig& data);
 
+// The keys that mean something for this config, with its values.
+std::vector<fields::KeyDescription> describe(const DataConfig& data);
+
 namespace data {
 
 std::vector<Task> all_tasks();

@@ -48,20 +48,34 @@ struct Field {
   std::string key;
   std::function<void(Section&, const std::string& path, const Json&)> read;
   std::function<Json(const Section&)> write;
+  std::string allowed;                    // its values, in words
+  std::string what;                       // one line of explanation
+  std::vector<std::string> choices = {};  // its values, if they are few
+};
+
+// A key of a config as `hkt config` shows it.
+struct KeyDescription {
+  std::string key;  // "train.epochs"
+  Json value;
+  std::string allowed, what;
+  std::vector<std::string> choices;
 };
 
 template <typename Section>
-Field<Section> integer(const std::string& key, std::int64_t Section::* member, std::int64_t low, std::int64_t high) {
+Field<Section> integer(const std::string& key, std::int64_t Section::* member, std::int64_t low, std::int64_t high,
+                       const std::string& what) {
   return {key,
           [=](Section& section, const std::string& path, const Json& value) {
             section.*member = read_integer(path, value, low, high);
           },
-          [=](const Section& section) { return Json(section.*member); }};
+          [=](const Section& section) { return Json(section.*member); },
+          std::to_string(low) + " to " + std::to_string(high), what};
 }
 
 // A number in [low, high).
 template <typename Section>
-Field<Section> number(const std::string& key, double Section::* member, double low, double high) {
+Field<Section> number(const std::string& key, double Section::* member, double low, double high,
+                      const std::string& what) {
   return {key,
           [=](Section& section, const std::string& path, const Json& value) {
             const double read = value.is_number() ? value.template get<double>() : NAN;
@@ -70,32 +84,42 @@ Field<Section> number(const std::string& key, double Section::* member, double l
             }
             section.*member = read;
           },
-          [=](const Section& section) { return Json(section.*member); }};
+          [=](const Section& section) { return Json(section.*member); },
+          Json(low).dump() + " to below " + Json(high).dump(), what};
 }
 
 template <typename Section>
-Field<Section> text(const std::string& key, std::string Section::* member) {
+Field<Section> text(const std::string& key, std::string Section::* member, const std::string& what) {
   return {key,
           [=](Section& section, const std::string& path, const Json& value) {
             if (!value.is_string()) refuse_value(path, value, "a string");
             section.*member = value;
           },
-          [=](const Section& section) { return Json(section.*member); }};
+          [=](const Section& section) { return Json(section.*member); }, "a string", what};
 }
 
 template <typename Section>
-Field<Section> truth(const std::string& key, bool Section::* member) {
+Field<Section> truth(const std::string& key, bool Section::* member, const std::string& what) {
   return {key,
           [=](Section& section, const std::string& path, const Json& value) {
             if (!value.is_boolean()) refuse_value(path, value, "true or false");
             section.*member = value;
           },
-          [=](const Section& section) { return Json(section.*member); }};
+          [=](const Section& section) { return Json(section.*member); },
+          "true or false",
+          what,
+          {"true", "false"}};
 }
 
 template <typename Section, typename Enum>
 Field<Section> choice(const std::string& key, Enum Section::* member,
-                      const std::vector<std::pair<std::string, Enum>>& names) {
+                      const std::vector<std::pair<std::string, Enum>>& names, const std::string& what) {
+  std::vector<std::string> choices;
+  std::string allowed;
+  for (const auto& [name, meaning] : names) {
+    choices.push_back(name);
+    allowed += (allowed.empty() ? "" : ", ") + name;
+  }
   return {key,
           [=](Section& section, const std::string& path, const Json& value) {
             std::vector<std::string> known;
@@ -115,7 +139,10 @@ Field<Section> choice(const std::string& key, Enum Section::* member,
               if (section.*member == meaning) return Json(name);
             }
             throw std::invalid_argument("the config contains an enum value without a name.");
-          }};
+          },
+          allowed,
+          what,
+          choices};
 }
 
 template <typename Section>
@@ -142,6 +169,15 @@ OrderedJson write(const Table<Section>& table, const Section& section) {
   auto json = OrderedJson::object();
   for (const auto& field : table) json[field.key] = field.write(section);
   return json;
+}
+
+template <typename Section>
+std::vector<KeyDescription> describe(const Table<Section>& table, const std::string& name, const Section& section) {
+  std::vector<KeyDescription> keys;
+  for (const auto& field : table) {
+    keys.push_back({name + "." + field.key, field.write(section), field.allowed, field.what, field.choices});
+  }
+  return keys;
 }
 
 // Checks a section that was filled in by code, by writing it and reading it back.

@@ -12,4 +12,7 @@ namespace hkt {
 void read_json(const fields::Json& json, ModelConfig& model);
 fields::OrderedJson to_json(const ModelConfig& model);
 
+// The keys that mean something for this config, with its values.
+std::vector<fields::KeyDescription> describe(const ModelConfig& model);
+
 }  // namespace hkt

@@ -39,6 +39,7 @@ struct Position {
 
 struct State {
   Position position;
+  std::int64_t epochs = 0;  // the train.epochs that it was saved with; those of the run may be others now
   NamedTensors parameters, optimizer;
   NamedTensors best;  // the parameters of the best epoch, so that model.safetensors can be written again
   at::Tensor generator, cuda_generator;
@@ -46,6 +47,7 @@ struct State {
 
 void save_state(const RunDirectory& run, const Identity& identity, const State& state);
 
+// Apart from train.epochs the config must be the one that the state was saved with. Never past the run's epochs.
 // The last state, or if it is damaged the previous one, which is reported to `warn`; nullopt if there is none. Throws
 // std::runtime_error if both are damaged, have another config or an impossible position, and std::invalid_argument if the
 // data has changed.

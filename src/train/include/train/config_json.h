@@ -11,4 +11,7 @@ namespace hkt {
 Config config_from(const fields::Json& json);
 fields::OrderedJson to_json(const Config& config);
 
+// The keys that mean something for this config, with its values.
+std::vector<fields::KeyDescription> describe(const Config& config);
+
 }  // namespace hkt

@@ -69,6 +69,9 @@ class Learner {
   Learner(const Config& config, at::Device device, CudaGraphs graphs = CudaGraphs::on);
   ~Learner();
 
+  // Weights of the classes in the loss, [classes], of mean 1 over the training data. Undefined: all count alike.
+  void set_class_weights(const at::Tensor& weights);
+
   StepResult step(const data::Batch& batch, double learning_rate);
 
   // For timing: forward and backward of only the first block's attention, on random features with the batch's lengths.
@@ -92,6 +95,7 @@ class Learner {
   CudaGraphs graphs_used_;
   Transformer model_;
   Optimizer optimizer_;
+  at::Tensor class_weights_;
   std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<ShapeGraph>> graphs_;  // nullptr: seen once
   ShapeGraph* first_graph_ = nullptr;  // the others share its memory pool
 };

@@ -24,7 +24,11 @@ class ConfigDraft {
 
   // A copy with "section.key=value" changes applied. The value is parsed as JSON if possible, otherwise taken as a string.
   ConfigDraft with(const std::vector<std::string>& changes) const;
-  // A copy in which the paths of the data, if there are any, are absolute.
+  // A copy with the model of another run, to start from its weights, and with changes applied to it; the number of classes
+  // is left to the data.
+  ConfigDraft started_from(const std::string& run, const ModelConfig& model,
+                           const std::vector<std::string>& changes) const;
+  // A copy in which the paths in it, if there are any, are absolute.
   ConfigDraft with_absolute_paths() const;
 
   // With defaults for keys that are not set.

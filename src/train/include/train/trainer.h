@@ -97,6 +97,7 @@ class Trainer {
   double wait_seconds_ = 0;  // in that time, spent waiting for data
   double last_gradient_norm_ = 0;
   std::int64_t saved_step_ = -1;
+  std::int64_t extended_from_ = 0;  // the epochs that the resumed state was saved with, if they were others
   Clock::time_point epoch_begin_, last_save_;
 };
 

@@ -31,6 +31,8 @@ class TrainingData {
   virtual NextBatch batches(std::int64_t epoch, std::int64_t first) const = 0;
   virtual Tally validate(TransformerImpl& model, at::Device device) const = 0;
   virtual bool is_better(const Quality& first, const Quality& second) const = 0;
+  // Of the classes in the loss, see Learner; undefined for all alike.
+  virtual at::Tensor class_weights() const { return {}; }
   // For the first line of the metrics.
   virtual nlohmann::ordered_json description() const = 0;
   // Inputs for the per-epoch theory metrics, [T] each, cut at `longest` tokens, which is also the wanted length; the run's seed

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Logistic regression on hashed byte n-grams, by AdaGrad.
+#include "train/linear_baseline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <span>
+#include <vector>
+
+namespace hkt::train {
+namespace {
+
+constexpr int longest_gram = 4, passes = 5;
+constexpr double most_work = 2e9;  // additions; a few seconds
+
+// The distinct n-grams of a text, as places in a table of 2^bits.
+class Grams {
+ public:
+  explicit Grams(int bits) : bits_(bits), seen_(std::size_t{1} << bits) {}
+
+  const std::vector<std::uint32_t>& of(std::span<const std::uint8_t> text) {
+    ++texts_;
+    found_.clear();
+    for (std::size_t begin = 0; begin < text.size(); ++begin) {
+      std::uint64_t hash = 0;
+      for (const auto byte : text.subspan(begin, std::min<std::size_t>(longest_gram, text.size() - begin))) {
+        constexpr std::uint64_t odd = 0x9E3779B97F4A7C15;  // 2^64 over the golden ratio: spreads over the high bits
+        hash = (hash + byte + 1) * odd;
+        const auto place = static_cast<std::uint32_t>(hash >> (64 - bits_));
+        if (seen_[place] == texts_) continue;
+        seen_[place] = texts_;
+        found_.push_back(place);
+      }
+    }
+    return found_;
+  }
+
+ private:
+  int bits_;
+  std::uint32_t texts_ = 0;  // so far; the number of the last one to have an n-gram is its mark in seen_
+  std::vector<std::uint32_t> seen_;
+  std::vector<std::uint32_t> found_;
+};
+
+class LinearModel {
+ public:
+  LinearModel(int bits, std::size_t classes)
+      : classes_(classes), weights_(classes << bits), squares_(classes << bits), scores_(classes) {}
+
+  std::size_t predict(const std::vector<std::uint32_t>& grams) {
+    std::fill(scores_.begin(), scores_.end(), 0.F);
+    for (const auto gram : grams) {
+      const auto* row = weights_.data() + gram * classes_;
+      for (std::size_t i = 0; i < classes_; ++i) scores_[i] += row[i];
+    }
+    for (auto& score : scores_) score *= scale(grams);
+    return static_cast<std::size_t>(std::max_element(scores_.begin(), scores_.end()) - scores_.begin());
+  }
+
+  void learn(const std::vector<std::uint32_t>& grams, std::size_t label, float rate) {
+    const float highest = scores_[predict(grams)];
+    float sum = 0;
+    for (auto& score : scores_) sum += score = std::exp(score - highest);
+    for (std::size_t i = 0; i < classes_; ++i)
+      scores_[i] = scale(grams) * (scores_[i] / sum - (i == label ? 1.F : 0.F));
+    for (const auto gram : grams) {
+      auto *row = weights_.data() + gram * classes_, *squares = squares_.data() + gram * classes_;
+      for (std::size_t i = 0; i < classes_; ++i) {
+        constexpr float tiny = 1e-8F;
+        squares[i] += scores_[i] * scores_[i];
+        row[i] -= rate * scores_[i] / std::sqrt(squares[i] + tiny);
+      }
+    }
+  }
+
+ private:
+  // Texts of any length have features of norm 1.
+  static float scale(const std::vector<std::uint32_t>& grams) {
+    return 1 / std::sqrt(static_cast<float>(std::max<std::size_t>(1, grams.size())));
+  }
+
+  std::size_t classes_;
+  std::vector<float> weights_, squares_;  // of n-gram and class
+  std::vector<float> scores_;             // of the last text, or their gradients
+};
+
+// A table that stays in the cache where the classes are few, and is not too large where they are many.
+int table_bits(std::size_t classes) {
+  constexpr int most = 18, fewest = 12;
+  constexpr std::size_t largest = std::size_t{1} << 22;
+  int bits = most;
+  while (bits > fewest && (classes << bits) > largest) --bits;
+  return bits;
+}
+
+std::span<const std::uint8_t> head_of(const data::Split& split, std::int64_t i, std::int64_t longest) {
+  const auto tokens = split.tokens(i);
+  return tokens.first(std::min(tokens.size(), static_cast<std::size_t>(longest)));
+}
+
+// Every one, or every second, third and so on, as many as the work allows.
+std::vector<std::int64_t> chosen(const data::Split& split, std::int64_t longest, std::size_t classes) {
+  double work = 0;
+  for (std::int64_t i = 0; i < split.size(); ++i) work += static_cast<double>(head_of(split, i, longest).size());
+  work *= static_cast<double>(longest_gram * passes) * static_cast<double>(classes + 1);
+  const auto stride = static_cast<std::int64_t>(std::ceil(std::max(1.0, work / most_work)));
+  std::vector<std::int64_t> order;
+  for (std::int64_t i = 0; i < split.size(); i += stride) order.push_back(i);
+  return order;
+}
+
+}  // namespace
+
+LinearScore linear_baseline(const data::Dataset& dataset, std::int64_t longest) {
+  const auto classes = dataset.labels.size();
+  const int bits = table_bits(classes);
+  Grams grams(bits);
+  LinearModel model(bits, classes);
+  auto order = chosen(dataset.train, longest, classes);
+  std::mt19937_64 generator;  // NOLINT: the same order every time
+  for (int pass = 0; pass < passes; ++pass) {
+    for (auto i = order.size(); i > 1; --i) std::swap(order[i - 1], order[generator() % i]);
+    constexpr float first_rate = 0.1F;
+    const float rate = first_rate * static_cast<float>(passes - pass) / passes;
+    for (const auto i : order) {
+      model.learn(grams.of(head_of(dataset.train, i, longest)), static_cast<std::size_t>(dataset.train.label(i)), rate);
+    }
+  }
+  LinearScore score{0, dataset.validation.size(), std::ssize(order)};
+  for (std::int64_t i = 0; i < dataset.validation.size(); ++i) {
+    const auto found = model.predict(grams.of(head_of(dataset.validation, i, longest)));
+    score.correct += static_cast<std::int64_t>(found) == dataset.validation.label(i) ? 1 : 0;
+  }
+  return score;
+}
+
+}  // namespace hkt::train
