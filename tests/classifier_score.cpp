@@ -30,13 +30,13 @@ TEST(ClassifierScore, CountsByClass) {
   EXPECT_EQ(score.classes[0].sequences, 2);
   EXPECT_EQ(score.classes[0].predicted, 2);
   EXPECT_EQ(score.classes[0].correct, 1);
-  EXPECT_DOUBLE_EQ(score.classes[0].recall().value(), 1.0 / 2);
-  EXPECT_DOUBLE_EQ(score.classes[1].recall().value(), 2.0 / 3);
-  EXPECT_DOUBLE_EQ(score.classes[1].precision().value(), 2.0 / 3);
-  EXPECT_DOUBLE_EQ(score.classes[0].f1().value(), 1.0 / 2);
-  EXPECT_DOUBLE_EQ(score.classes[1].f1().value(), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(score.classes[0].recall().value_or(-1), 1.0 / 2);
+  EXPECT_DOUBLE_EQ(score.classes[1].recall().value_or(-1), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(score.classes[1].precision().value_or(-1), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(score.classes[0].f1().value_or(-1), 1.0 / 2);
+  EXPECT_DOUBLE_EQ(score.classes[1].f1().value_or(-1), 2.0 / 3);
   EXPECT_FALSE(score.classes[2].recall() || score.classes[2].precision() || score.classes[2].f1());
-  EXPECT_DOUBLE_EQ(score.macro_f1.value(), (1.0 / 2 + 2.0 / 3) / 2);
+  EXPECT_DOUBLE_EQ(score.macro_f1.value_or(-1), (1.0 / 2 + 2.0 / 3) / 2);
   const std::vector<std::map<int64_t, int64_t>> confusion = {{{0, 1}, {1, 1}}, {{0, 1}, {1, 2}}, {}};
   EXPECT_EQ(score.confusion, confusion);
 }

@@ -130,7 +130,7 @@ std::vector<Prediction> Predictor::predict(const std::vector<std::string>& texts
     }
   }
   // On the CPU a batch whose activations stay in a core's cache; a GPU wants many tokens at once.
-  constexpr std::size_t cpu_tokens = std::size_t{1} << 12, gpu_tokens = std::size_t{1} << 16;
+  constexpr std::size_t cpu_tokens = std::size_t{1} << 11, gpu_tokens = std::size_t{1} << 16;
   trained_->answer_all(batches_of(inputs, trained_->device.is_cpu() ? cpu_tokens : gpu_tokens));
   return answers;
 }
