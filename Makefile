@@ -10,7 +10,7 @@ python = $(shell cat build/.python)
 sources = $(wildcard $(shell git ls-files -co --exclude-standard '*.cpp' '*.h' '*.cu' '*.cuh'))
 lint = .venv/lint/bin
 
-.PHONY: help setup setup-lint setup-fuzz build build-all demo report test wheel test-matrix bench sanitize fuzz format lint clean
+.PHONY: help setup setup-lint setup-fuzz build build-all demo report test wheel package test-matrix bench sanitize fuzz format lint clean
 
 help:
 	@echo 'make demo        build the program, train standard attention and HKT side by side on ListOps, and byte language models on the'
@@ -19,6 +19,7 @@ help:
 	@echo 'make build       set up this machine, then build the library, the operators and the program'
 	@echo 'make test        build, then run all tests and hold the published ratios against results/limits.json'
 	@echo 'make wheel       write the Python package as a wheel for the torch of this machine into dist/'
+	@echo 'make package     write the program as a .deb for Debian and Ubuntu, which needs no torch, into dist/'
 	@echo 'make test-matrix install the Python package in all ways, beside this torch and the newest, and test it there (half an hour)'
 	@echo 'make bench       build, then measure operators and training steps; results go to results/'
 	@echo 'make sanitize    run tests under the address and undefined behaviour sanitizers'
@@ -74,6 +75,11 @@ test: build-all
 # For the torch of requirements.txt, or of HKT_PYTHON; with CUDA as `make build` would have it.
 wheel: setup
 	HKT_CUDA=$(if $(filter 1,$(HKT_CUDA)),1,0) $(python) -m pip wheel --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist .
+
+# For CPUs: cmake/package.cmake says what is in it.
+package: build
+	cd build && cpack -G DEB
+	@mkdir -p dist && mv build/hkt_*.deb dist/ && ls dist/hkt_*.deb
 
 # What CI has no time for. The tests compare the package with the program, which make build leaves in build/.
 test-matrix: build-all wheel

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt eval: loss and accuracy of a classifier, or bits per byte of a language model, on a split of its data.
+// hkt eval: loss and accuracy of a classifier, or bits per byte of a language model, on a split of its data; of a classifier, on any
+// file of labels and texts too.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -9,8 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "classifier_view.h"
 #include "commands.h"
 #include "data/batches.h"
+#include "data/labelled_file.h"
 #include "files/json_fields.h"
 #include "files/quote.h"
 #include "loaded_run.h"
@@ -23,26 +26,12 @@ namespace hkt::cli {
 namespace {
 
 struct Options {
-  std::string folder, split = "test";
+  std::string folder, split = "test", data;
+  std::size_t mistakes = 5;
   std::int64_t tokens = 0;  // of a stream, at most
   bool json = false;
   MachineOptions machine;
 };
-
-// The number of sequences of each label, and the accuracy on them.
-nlohmann::ordered_json by_label(const train::Predictions& predictions, const std::vector<std::string>& labels) {
-  auto rows = nlohmann::ordered_json::array();
-  const auto right = predictions.logits.argmax(1).eq(predictions.labels);
-  for (std::size_t i = 0; i < labels.size(); ++i) {
-    const auto of_label = predictions.labels.eq(static_cast<std::int64_t>(i));
-    const auto count = of_label.sum().item<std::int64_t>();
-    const auto correct = of_label.logical_and(right).sum().item<std::int64_t>();
-    rows.push_back({{"label", labels[i]},
-                    {"sequences", count},
-                    {"accuracy", count > 0 ? static_cast<double>(correct) / static_cast<double>(count) : 0.0}});
-  }
-  return rows;
-}
 
 void save_predictions(const train::RunDirectory& run, const train::Predictions& predictions, const std::string& split,
                       const std::string& model) {
@@ -78,63 +67,90 @@ int score_language_model(const Options& options, const LoadedRun& run, at::Devic
   return 0;
 }
 
-int run(const Options& options) {
-  const auto device = chosen_device(options.machine);
-  if (options.machine.threads) at::set_num_threads(*options.machine.threads);
-  const auto loaded = load_run(options.folder, device);
-  if (loaded.is_language()) return score_language_model(options, loaded, device);
-  if (options.tokens > 0) throw std::invalid_argument("--tokens is for language models.");
-  const auto& [directory, trained, dataset, streams] = loaded;
+// A classifier on a split, or all of a file, by that name. Gives back its predictions.
+train::Predictions score_classifier(const Options& options, const train::TrainedModel& trained,
+                                    const data::Split& split, const std::string& name, at::Device device) {
   const auto& config = trained.identity.config;
-  train::Predictions predictions;
-  const auto& split = split_of(dataset, options.split);
   if (const auto cut = data::count_cut(split, config.model.max_length); cut > 0) {
     warn(fmt::format("{} of {} sequences are longer than model.max_length, {}, and are cut there.", cut, split.size(),
                      config.model.max_length));
   }
+  ScoredSplit scored{split, trained.identity, {}, {}};
   {
-    Progress progress(options.split);
-    predictions = train::evaluate(*trained.model, split, config, device,
-                                  [&](auto done, auto total) { progress.show(done, total); });
+    Progress progress(name);
+    scored.predictions = train::evaluate(*trained.model, split, config, device,
+                                         [&](auto done, auto total) { progress.show(done, total); });
   }
-  save_predictions(directory, predictions, options.split, trained.checksum);
-  const auto rows = by_label(predictions, trained.identity.labels);
+  scored.score = train::score(scored.predictions, options.mistakes);
   if (options.json) {
-    const nlohmann::ordered_json result = {{"split", options.split},
-                                           {"sequences", predictions.tally.predictions},
-                                           {"correct", predictions.tally.correct},
-                                           {"accuracy", predictions.tally.accuracy()},
-                                           {"loss", predictions.tally.mean_loss()},
-                                           {"labels", rows}};
+    nlohmann::ordered_json result = {{options.data.empty() ? "split" : "data", name}};
+    result.update(json_of(scored));
     fmt::print("{}\n", fields::dump(result, 2));
-    return 0;
+  } else {
+    print(scored, name);
   }
-  fmt::print("{} accuracy {:.2f} % ({} of {}), loss {:.4f}\n", options.split, 100 * predictions.tally.accuracy(),
-             predictions.tally.correct, predictions.tally.predictions, predictions.tally.mean_loss());
-  for (const auto& row : rows) {
-    fmt::print("  {:16} {:6.2f} % of {}\n", printable(row["label"].get<std::string>()),
-               100 * row["accuracy"].get<double>(), row["sequences"].get<std::int64_t>());
+  return scored.predictions;
+}
+
+// The model alone is needed: neither the data it was trained on, nor more of its run.
+int score_file(const Options& options, at::Device device) {
+  const auto trained = train::load_model({options.folder}, device, warn);
+  if (trained.identity.config.model.kind == ModelKind::language) {
+    throw std::invalid_argument("--data is for classifiers; " + options.folder + " contains a language model.");
   }
+  data::LabelledFile file;
+  {
+    Progress progress("data");
+    file = data::load_labelled_file(options.data, trained.identity.config.data, trained.identity.labels,
+                                    [&](auto done, auto total, const auto& what) { progress.show(done, total, what); });
+  }
+  for (const auto& notice : file.notices) warn(notice);
+  score_classifier(options, trained, file.split, options.data, device);
+  return 0;
+}
+
+int run(const Options& options) {
+  const auto device = chosen_device(options.machine);
+  if (options.machine.threads) at::set_num_threads(*options.machine.threads);
+  if (!options.data.empty()) return score_file(options, device);
+  const auto loaded = load_run(options.folder, device);
+  if (loaded.is_language()) return score_language_model(options, loaded, device);
+  if (options.tokens > 0) throw std::invalid_argument("--tokens is for language models.");
+  const auto predictions =
+      score_classifier(options, loaded.trained, split_of(loaded.dataset, options.split), options.split, device);
+  save_predictions(loaded.directory, predictions, options.split, loaded.trained.checksum);
   return 0;
 }
 
 }  // namespace
 
 void add_eval(CLI::App& program, Action& action) {
+  constexpr std::size_t most_mistakes = 10'000;
   const auto options = std::make_shared<Options>();
-  auto& command = *program.add_subcommand("eval", "Score a trained model on a split of its data");
+  auto& command = *program.add_subcommand("eval", "Score a trained model on a split of its data, or on a file");
   command.add_option("folder", options->folder, "a run directory")->required();
-  command.add_option("--split", options->split, "train, validation or test")->capture_default_str();
+  auto* split = command.add_option("--split", options->split, "train, validation or test")->capture_default_str();
+  auto* file = command.add_option("--data", options->data, "classifiers: score a file of labels and texts instead")
+                   ->excludes(split);
+  command.add_option("--mistakes", options->mistakes, "classifiers: show this many of the worst")
+      ->capture_default_str()
+      ->check(CLI::Range(std::size_t{0}, most_mistakes));
   command.add_option("--tokens", options->tokens, "language models: score at most this many tokens; 0: all")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::NonNegativeNumber)
+      ->excludes(file);
   command.add_flag("--json", options->json, "print JSON");
   add_machine_options(command, options->machine);
   command.footer(
-      "Writes predictions.safetensors into the run directory: a classifier's predictions, or sums of a language "
-      "model's\n"
-      "losses, unless --tokens leaves out a part of the split. A language model is scored with a sliding window: "
-      "every\n"
-      "byte once, with at least half a context before it.\n\nExample:\n  hkt eval runs/hkt --split test");
+      "Of a classifier: accuracy, precision, recall and F1 of every class, the confusion matrix, calibration (how "
+      "often\n"
+      "predictions of a certain probability are right) and the worst mistakes. --data needs no training data; the file "
+      "is\n"
+      "read as for hkt train, and its labels are those of the model.\n"
+      "A language model is scored with a sliding window: every byte once, with at least half a context before it.\n"
+      "Without --data it writes predictions.safetensors into the run directory: a classifier's predictions, or sums of "
+      "a\n"
+      "language model's losses, unless --tokens leaves out a part of the split.\n\n"
+      "Examples:\n  hkt eval runs/hkt --split test\n  hkt eval models/mine --data reviews.tsv --json");
   command.callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

@@ -1,174 +1,247 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt predict: lines of text in, a label and its probability out.
-#include <ATen/ATen.h>
+// hkt predict: lines of text in, labels and their probabilities out.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <chrono>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
 #include <stdexcept>
 
 #include "commands.h"
-#include "data/dataset.h"
 #include "files/json_fields.h"
 #include "files/line_reader.h"
 #include "files/quote.h"
+#include "files/whole_file.h"
+#include "hkt/predictor.h"
+#include "interrupt.h"
 #include "options.h"
 #include "print.h"
-#include "train/checkpoint.h"
+#include "progress.h"
 
 namespace hkt::cli {
 namespace {
 
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
 struct Options {
-  std::string folder;
+  std::string folder, input, output;
+  std::optional<std::size_t> top;
   bool json = false;
   MachineOptions machine;
 };
 
-constexpr std::size_t lines_at_once = 64;
 constexpr std::size_t longest_line = std::size_t{1} << 20;
 
-// One line of input: its tokens, or why there are none.
-struct Line {
-  std::vector<std::uint8_t> tokens;
-  std::string error;
+// Lines that are answered together: `errors` has why a line could not be read, or nothing.
+struct Window {
+  std::vector<std::string> texts, errors;
 };
 
-// Prints exactly one line of output for each line of input, in order.
-class Predictor {
+// The lines of a file or of standard input, in windows: as many lines as come within a moment, so that there is a choice
+// of similar lengths, and whoever writes slowly need not wait for answers.
+class Lines {
  public:
-  Predictor(train::TrainedModel trained, at::Device device, bool json)
-      : trained_(std::move(trained)), device_(device), json_(json) {}
-
-  void predict(const std::vector<Line>& lines) const {
-    const auto answers = answers_to(lines);
-    std::int64_t next = 0;
-    for (const auto& line : lines) {
-      if (!line.error.empty()) {
-        print_error(line.error);
-        continue;
-      }
-      const auto [probability, label] = answers[next++].max(0);
-      print(trained_.identity.labels[static_cast<std::size_t>(label.item<std::int64_t>())], probability.item<double>());
+  Lines(const std::string& path, const Config& config) : config_(config) {
+    if (path.empty()) {
+      reader_ = std::make_unique<LineReader>(STDIN_FILENO, longest_line);
+      at_once_ = ::isatty(STDIN_FILENO) != 0 ? 1 : most_lines;
+      struct stat found = {};
+      if (::fstat(STDIN_FILENO, &found) == 0 && S_ISREG(found.st_mode)) total_ = found.st_size;
+      return;
     }
+    try {
+      reader_ = std::make_unique<LineReader>(fs::path(path), longest_line);
+    } catch (const std::runtime_error& error) {
+      throw std::invalid_argument(error.what());
+    }
+    total_ = static_cast<std::int64_t>(fs::file_size(path));
+  }
+
+  // Empty after the last line, or when the user interrupts.
+  Window next() {
+    Window window;
+    std::size_t bytes = 0;
+    while (!reader_->wait(moment)) {
+      if (Interrupt::asked()) return window;
+    }
+    const auto end = Clock::now() + moment;
+    do {
+      const auto line = reader_->next();
+      if (!line) break;
+      add(*line, window);
+      bytes += line->text.size();
+    } while (window.texts.size() < at_once_ && bytes < most_bytes && reader_->wait(left_until(end)));
+    return window;
+  }
+
+  std::int64_t bytes() const { return reader_->bytes(); }
+  std::int64_t total() const { return total_; }  // 0: unknown
+
+ private:
+  static constexpr std::size_t most_lines = 4096, most_bytes = std::size_t{1} << 24;
+  static constexpr auto moment = std::chrono::milliseconds(250);
+
+  static std::chrono::milliseconds left_until(Clock::time_point end) {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
+  }
+
+  void add(const LineReader::Line& line, Window& window) const {
+    const bool whole = config_.data.task == Task::listops;  // an expression cannot be cut
+    const bool refused = line.cut && (whole || static_cast<std::size_t>(config_.model.max_length) > longest_line);
+    window.texts.emplace_back(refused ? std::string_view() : line.text);
+    window.errors.push_back(refused ? fmt::format("the line has more than {} bytes.", longest_line) : "");
+  }
+
+  Config config_;
+  std::unique_ptr<LineReader> reader_;
+  std::size_t at_once_ = most_lines;
+  std::int64_t total_ = 0;
+};
+
+// Standard output, or a file that appears under its name when it is complete.
+class Output {
+ public:
+  Output(const std::string& path, const std::string& input) {
+    if (path.empty()) return;
+    std::error_code error;
+    if (!input.empty() && fs::equivalent(path, input, error)) {
+      throw std::invalid_argument("--input and --output are the same file, " + path + ".");
+    }
+    try {
+      file_.emplace(path);
+    } catch (const std::runtime_error& unusable) {
+      throw std::invalid_argument(unusable.what());
+    }
+  }
+
+  void write(const std::string& text) {
+    if (file_) return file_->write(text.data(), text.size());
+    std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   }
 
+  void finish() {
+    if (file_) file_->commit();
+  }
+
  private:
-  // Probabilities, [lines without an error, classes].
-  at::Tensor answers_to(const std::vector<Line>& lines) const {
-    const at::NoGradGuard no_grad;
-    std::vector<const Line*> good;
-    for (const auto& line : lines) {
-      if (line.error.empty()) good.push_back(&line);
-    }
-    if (good.empty()) return {};
-    std::size_t longest = 1;
-    for (const auto* line : good) longest = std::max(longest, line->tokens.size());
-    const auto count = static_cast<std::int64_t>(good.size());
-    const auto tokens = at::zeros({count, static_cast<std::int64_t>(longest)}, at::kLong);
-    const auto lengths = at::empty({count}, at::kLong);
-    for (std::int64_t i = 0; i < count; ++i) {
-      const auto& line = good[static_cast<std::size_t>(i)]->tokens;
-      std::copy(line.begin(), line.end(), tokens[i].mutable_data_ptr<std::int64_t>());
-      lengths[i] = static_cast<std::int64_t>(line.size());
-    }
-    auto model = trained_.model;
-    return at::softmax(model->forward(tokens.to(device_), lengths.to(device_)).to(at::kCPU, at::kDouble), 1);
-  }
-
-  void print(const std::string& label, double probability) const {
-    if (json_) {
-      fmt::print("{}\n", fields::dump({{"label", label}, {"probability", probability}}));
-    } else {
-      fmt::print("{}\t{:.4f}\n", printable(label), probability);
-    }
-  }
-
-  // Labels are never empty, so no program mistakes this for a prediction.
-  void print_error(const std::string& error) const {
-    if (json_) {
-      fmt::print("{}\n", fields::dump({{"label", nullptr}, {"probability", nullptr}, {"error", error}}));
-    } else {
-      fmt::print("\t\t{}\n", printable(error));
-    }
-  }
-
-  train::TrainedModel trained_;
-  at::Device device_;
-  bool json_;
+  std::optional<WholeFile> file_;
 };
 
-// The tokens of a line, cut at the model's max_length; throws std::invalid_argument for an invalid input.
-std::vector<std::uint8_t> tokens_of(const LineReader::Line& line, const Config& config, std::int64_t& cut) {
-  const auto longest = static_cast<std::size_t>(config.model.max_length);
-  const bool is_expression = config.data.task == Task::listops;  // cannot be cut
-  if (line.cut && (is_expression || longest > longest_line)) {
-    throw std::invalid_argument(fmt::format("the line has more than {} bytes.", longest_line));
+// The classes by probability, the most probable first: all, or the first `most`.
+std::vector<std::size_t> ranked(const std::vector<double>& probabilities, std::size_t most) {
+  std::vector<std::size_t> order(probabilities.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto end = order.begin() + static_cast<std::ptrdiff_t>(std::min(most, order.size()));
+  std::partial_sort(order.begin(), end, order.end(), [&](auto a, auto b) {
+    return probabilities[a] > probabilities[b] || (probabilities[a] == probabilities[b] && a < b);
+  });
+  order.erase(end, order.end());
+  return order;
+}
+
+// One line of output for a line of input. Labels are never empty, so no program mistakes an error for a prediction.
+std::string text_of(const Prediction& answer, const std::vector<std::string>& labels, std::size_t top) {
+  if (!answer.error.empty()) return fmt::format("\t\t{}\n", printable(answer.error));
+  std::string text;
+  for (const auto i : ranked(answer.probabilities, top)) {
+    text += fmt::format("{}{}\t{:.4f}", text.empty() ? "" : "\t", printable(labels[i]), answer.probabilities[i]);
   }
-  auto tokens = data::encode(config.data.task, line.text);
-  if (tokens.size() <= longest) return tokens;
-  if (is_expression) {
-    throw std::invalid_argument(
-        fmt::format("the expression has {} tokens; this model takes {} at most.", tokens.size(), longest));
+  return text + "\n";
+}
+
+std::string json_of(const Prediction& answer, const std::vector<std::string>& labels, std::size_t top) {
+  if (!answer.error.empty()) {
+    return fields::dump({{"label", nullptr}, {"probability", nullptr}, {"error", answer.error}}) + "\n";
   }
-  tokens.resize(longest);
-  ++cut;
-  return tokens;
+  auto probabilities = fields::OrderedJson::object();
+  for (const auto i : ranked(answer.probabilities, top)) probabilities[labels[i]] = answer.probabilities[i];
+  return fields::dump(
+             {{"label", answer.label}, {"probability", answer.probability}, {"probabilities", probabilities}}) +
+         "\n";
+}
+
+struct Counts {
+  std::int64_t lines = 0, cut = 0, wrong = 0;
+};
+
+std::string answers_to(const Window& window, const Predictor& predictor, const Options& options, Counts& counts) {
+  auto answers = predictor.predict(window.texts);
+  std::string text;
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    auto& answer = answers[i];
+    ++counts.lines;
+    if (!window.errors[i].empty()) answer.error = window.errors[i];
+    if (!answer.error.empty()) answer.error = fmt::format("line {}: {}", counts.lines, answer.error);
+    counts.wrong += answer.error.empty() ? 0 : 1;
+    counts.cut += answer.cut ? 1 : 0;
+    text += options.json ? json_of(answer, predictor.labels(), options.top.value_or(predictor.labels().size()))
+                         : text_of(answer, predictor.labels(), options.top.value_or(1));
+  }
+  return text;
+}
+
+// No bar where it would run through the answers on a terminal.
+bool shows_progress(const Options& options) {
+  return !options.output.empty() || (::isatty(STDERR_FILENO) != 0 && ::isatty(STDOUT_FILENO) == 0);
 }
 
 int run(const Options& options) {
   const auto device = chosen_device(options.machine);
   if (options.machine.threads) at::set_num_threads(*options.machine.threads);
-  const auto trained = train::load_model({options.folder}, device, warn);
-  const auto& config = trained.identity.config;
-  if (config.model.kind == ModelKind::language) {
-    throw std::invalid_argument(options.folder + " contains a language model; hkt generate uses it.");
+  const Predictor predictor(options.folder, device, warn);
+  Lines lines(options.input, predictor.config());
+  Output output(options.output, options.input);
+  std::optional<Interrupt> interrupt;  // so that no unfinished file stays; without a file the system ends the program
+  if (!options.output.empty()) interrupt.emplace();
+  std::optional<Progress> progress;
+  if (shows_progress(options)) progress.emplace("predict");
+  Counts counts;
+  for (auto window = lines.next(); !window.texts.empty() && !Interrupt::asked(); window = lines.next()) {
+    output.write(answers_to(window, predictor, options, counts));
+    if (progress) progress->show(lines.bytes(), lines.total(), fmt::format("{} lines", counts.lines));
   }
-  if (config.data.task == Task::scifar) data::encode(config.data.task, "");  // throws: images only
-  const std::size_t at_once = ::isatty(STDIN_FILENO) != 0 ? 1 : lines_at_once;
-  const Predictor predictor(trained, device, options.json);
-  LineReader input(STDIN_FILENO, longest_line);
-  std::vector<Line> lines;
-  std::int64_t number = 0, cut = 0, wrong = 0;
-  while (const auto line = input.next()) {
-    ++number;
-    auto& next = lines.emplace_back();
-    try {
-      next.tokens = tokens_of(*line, config, cut);
-    } catch (const std::invalid_argument& error) {
-      next.error = fmt::format("line {}: {}", number, error.what());
-      ++wrong;
-    }
-    if (lines.size() < at_once) continue;
-    predictor.predict(lines);
-    lines.clear();
+  progress.reset();
+  if (Interrupt::asked()) return interrupted;
+  output.finish();
+  if (counts.cut > 0) {
+    warn(fmt::format("{} of {} lines were longer than model.max_length, {}, and were cut there.", counts.cut,
+                     counts.lines, predictor.config().model.max_length));
   }
-  predictor.predict(lines);
-  if (cut > 0) {
-    warn(fmt::format("{} of {} lines were longer than model.max_length, {}, and were cut there.", cut, number,
-                     config.model.max_length));
+  if (counts.wrong > 0) {
+    warn(fmt::format("{} of {} lines could not be labelled; their lines of output say why.", counts.wrong,
+                     counts.lines));
   }
-  if (wrong > 0)
-    warn(fmt::format("{} of {} lines could not be labelled; their lines of output say why.", wrong, number));
-  return wrong > 0 ? 1 : 0;
+  return counts.wrong > 0 ? 1 : 0;
 }
 
 }  // namespace
 
 void add_predict(CLI::App& program, Action& action) {
+  constexpr std::size_t most_classes = 10'000;
   const auto options = std::make_shared<Options>();
-  auto& command = *program.add_subcommand("predict", "Label lines of text from standard input");
+  auto& command = *program.add_subcommand("predict", "Label lines of text");
   command.add_option("folder", options->folder, "a run directory")->required();
-  command.add_flag("--json", options->json, "print an object per line");
+  command.add_option("--input", options->input, "a file of lines (default: standard input)");
+  command.add_option("--output", options->output, "the file to write, when it is complete (default: standard output)");
+  command.add_option("--top", options->top, "print this many labels, the most probable first (default: 1; JSON: all)")
+      ->check(CLI::Range(std::size_t{1}, most_classes));
+  command.add_flag("--json", options->json, "print an object per line, with the probability of every label");
   add_machine_options(command, options->machine);
   command.footer(
-      "Prints label, tab, probability for each line. For an invalid line it prints two tabs and the reason, and the\n"
-      "exit code is 1.\n\nExample:\n  echo '[MAX 4 [MIN 7 2 ] 3 ]' | hkt predict runs/hkt");
+      "Prints label, tab, probability for each line, in their order. For an invalid line it prints two tabs and the\n"
+      "reason, and the exit code is 1. Lines that come within a moment are sorted by length and computed together.\n\n"
+      "Examples:\n  echo '[MAX 4 [MIN 7 2 ] 3 ]' | hkt predict runs/hkt\n"
+      "  hkt predict runs/mine --input texts.txt --output answers.jsonl --json");
   command.callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

@@ -3,6 +3,7 @@
 #include "files/line_reader.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +35,12 @@ bool LineReader::fill() {
   buffer_.resize(static_cast<std::size_t>(count));
   bytes_ += count;
   return count > 0;
+}
+
+bool LineReader::wait(std::chrono::milliseconds time) const {
+  if (next_ < buffer_.size()) return true;
+  pollfd input = {file_, POLLIN, 0};
+  return ::poll(&input, 1, static_cast<int>(std::max(time.count(), decltype(time.count()){0}))) > 0;
 }
 
 std::optional<LineReader::Line> LineReader::next() {

@@ -22,7 +22,8 @@ at::Tensor angles(int64_t length, int64_t width, const at::Device& device) {
 // The newest tensor of the table with at least `length` rows, this type and this device, or a new one computed by `make`.
 // Never an inference tensor, because training may follow evaluation.
 template <typename Make>
-const at::Tensor& rows_of(Table& table, int64_t length, at::ScalarType type, const at::Device& device, Make make) {
+at::Tensor rows_of(Table& table, int64_t length, at::ScalarType type, const at::Device& device, Make make) {
+  const std::lock_guard lock(table.mutex);
   for (auto version = table.versions.rbegin(); version != table.versions.rend(); ++version) {
     if (version->size(0) >= length && version->scalar_type() == type && version->device() == device) return *version;
   }
@@ -48,7 +49,7 @@ namespace {
 
 at::ScalarType real_type_of(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
 
-const at::Tensor& factors(Table& table, int64_t length, int64_t width, at::ScalarType type, const at::Device& device) {
+at::Tensor factors(Table& table, int64_t length, int64_t width, at::ScalarType type, const at::Device& device) {
   const auto make = [&](int64_t rows) {
     const auto angle = angles(rows, width, device);
     return at::complex(angle.cos(), angle.sin());

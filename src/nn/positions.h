@@ -4,13 +4,15 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <mutex>
 #include <vector>
 
 namespace hkt::positions {
 
 // A cache of computed rows. A longer input, another dtype or another device adds a tensor, whose rows are a power of two.
-// Older tensors are kept, because captured CUDA graphs still read them.
+// Older tensors are kept, because captured CUDA graphs still read them. Threads that share a model share its tables.
 struct Table {
+  std::mutex mutex;
   std::vector<at::Tensor> versions;
 };
 

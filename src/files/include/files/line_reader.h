@@ -2,6 +2,7 @@
 // Lines of a file or a pipe, one after the other, in bounded memory.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -25,6 +26,9 @@ class LineReader {
   LineReader& operator=(const LineReader&) = delete;
 
   std::optional<Line> next();  // empty after the last line; throws std::runtime_error if reading fails
+
+  // Whether next() has bytes to read, or the end of the file, within this time. A signal ends the wait.
+  bool wait(std::chrono::milliseconds time) const;
 
   std::int64_t bytes() const { return bytes_; }  // read so far
 

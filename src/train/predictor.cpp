@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// A trained classifier in use: texts become tokens, and batches of similar length.
+#include "hkt/predictor.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+
+#include "data/dataset.h"
+#include "train/checkpoint.h"
+
+namespace hkt {
+
+namespace {
+
+// A text as tokens, and where its prediction belongs.
+struct Input {
+  std::vector<std::uint8_t> tokens;
+  Prediction* answer;
+};
+
+// The tokens of a text, cut at the model's max_length; throws std::invalid_argument for a text that it does not take.
+std::vector<std::uint8_t> tokens_of(const std::string& text, const Config& config, bool& cut) {
+  auto tokens = data::encode(config.data.task, text);
+  const auto longest = static_cast<std::size_t>(config.model.max_length);
+  cut = tokens.size() > longest;
+  if (cut && config.data.task == Task::listops) {
+    throw std::invalid_argument("the expression has " + std::to_string(tokens.size()) + " tokens; this model takes " +
+                                std::to_string(longest) + " at most.");
+  }
+  if (cut) tokens.resize(longest);
+  const int largest = *std::max_element(tokens.begin(), tokens.end());
+  if (largest >= config.model.vocab) {
+    throw std::invalid_argument("the text has the token " + std::to_string(largest) + "; this model takes 1 to " +
+                                std::to_string(config.model.vocab - 1) + ".");
+  }
+  return tokens;
+}
+
+// Sorted by length and cut where a batch, with its padding, would have too many tokens.
+std::vector<std::span<Input>> batches_of(std::vector<Input>& inputs, std::size_t most_tokens) {
+  std::stable_sort(inputs.begin(), inputs.end(),
+                   [](const Input& a, const Input& b) { return a.tokens.size() < b.tokens.size(); });
+  std::vector<std::span<Input>> batches;
+  for (std::size_t begin = 0, end = 0; begin < inputs.size(); begin = end) {
+    do ++end;
+    while (end < inputs.size() && inputs[end].tokens.size() * (end + 1 - begin) <= most_tokens);
+    batches.push_back(std::span(inputs).subspan(begin, end - begin));
+  }
+  return batches;
+}
+
+// [texts, classes], float64 on the CPU.
+at::Tensor probabilities_of(std::span<const Input> batch, TransformerImpl& model, at::Device device) {
+  const auto count = static_cast<std::int64_t>(batch.size());
+  const auto longest = static_cast<std::int64_t>(batch.back().tokens.size());
+  const auto tokens = at::zeros({count, longest}, at::kLong), lengths = at::empty({count}, at::kLong);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto& row = batch[static_cast<std::size_t>(i)].tokens;
+    std::copy(row.begin(), row.end(), tokens.mutable_data_ptr<std::int64_t>() + i * longest);
+    lengths.mutable_data_ptr<std::int64_t>()[i] = std::ssize(row);
+  }
+  return at::softmax(model.forward(tokens.to(device), lengths.to(device)).to(at::kCPU, at::kDouble), 1).contiguous();
+}
+
+}  // namespace
+
+struct Predictor::Trained {
+  Config config;
+  std::vector<std::string> labels;
+  Transformer model;
+  at::Device device;
+
+  void answer(std::span<Input> batch) const;
+  void answer_all(const std::vector<std::span<Input>>& batches) const;
+};
+
+void Predictor::Trained::answer(std::span<Input> batch) const {
+  const at::NoGradGuard no_grad;  // of this thread
+  const auto probabilities = probabilities_of(batch, *model, device);
+  const auto* row = probabilities.const_data_ptr<double>();
+  for (auto& input : batch) {
+    auto& all = input.answer->probabilities;
+    all.assign(row, row + labels.size());
+    const auto best = std::max_element(all.begin(), all.end());
+    input.answer->label = labels[static_cast<std::size_t>(best - all.begin())];
+    input.answer->probability = *best;
+    row += labels.size();
+  }
+}
+
+// With several batches every thread computes whole ones: on short texts the threads would otherwise mostly wait for each
+// other. Inside the loop torch's own operators use one thread. The longest texts come first, so that none ends late.
+void Predictor::Trained::answer_all(const std::vector<std::span<Input>>& batches) const {
+  std::atomic<std::size_t> taken = 0;
+  const auto work = [&](std::int64_t, std::int64_t) {
+    for (auto i = taken++; i < batches.size(); i = taken++) answer(batches[batches.size() - 1 - i]);
+  };
+  at::parallel_for(0, device.is_cpu() && batches.size() > 1 ? at::get_num_threads() : 1, 1, work);
+}
+
+Predictor::Predictor(const std::filesystem::path& folder, c10::Device device,
+                     const std::function<void(const std::string&)>& warn) {
+  auto trained = train::load_model({folder}, device, warn ? warn : [](const std::string&) {});
+  const auto& config = trained.identity.config;
+  if (config.model.kind == ModelKind::language) {
+    throw std::invalid_argument(folder.string() + " contains a language model; hkt generate uses it.");
+  }
+  if (config.data.task == Task::scifar) data::encode(config.data.task, "");  // throws: images only
+  trained_ = std::make_shared<Trained>(config, trained.identity.labels, trained.model, device);
+}
+
+const std::vector<std::string>& Predictor::labels() const { return trained_->labels; }
+const Config& Predictor::config() const { return trained_->config; }
+
+std::vector<Prediction> Predictor::predict(const std::vector<std::string>& texts) const {
+  std::vector<Prediction> answers(texts.size());
+  std::vector<Input> inputs;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    try {
+      inputs.push_back({tokens_of(texts[i], trained_->config, answers[i].cut), &answers[i]});
+    } catch (const std::invalid_argument& error) {
+      answers[i] = {};
+      answers[i].error = error.what();
+    }
+  }
+  // On the CPU a batch whose activations stay in a core's cache; a GPU wants many tokens at once.
+  constexpr std::size_t cpu_tokens = std::size_t{1} << 11, gpu_tokens = std::size_t{1} << 16;
+  trained_->answer_all(batches_of(inputs, trained_->device.is_cpu() ? cpu_tokens : gpu_tokens));
+  return answers;
+}
+
+}  // namespace hkt
