@@ -145,7 +145,7 @@ TEST(Claims, OfOtherModels) {
 }
 
 TEST(Claims, OlderFilesHaveKurtosisWithoutItsRatio) {
-  EXPECT_DOUBLE_EQ(kurtosis_ratio({{"kurtosis", 300.0}, {"gaussian_kurtosis", 200.0}}).value(), 1.5);
+  EXPECT_DOUBLE_EQ(kurtosis_ratio({{"kurtosis", 300.0}, {"gaussian_kurtosis", 200.0}}).value_or(0), 1.5);
   EXPECT_FALSE(kurtosis_ratio({{"trouble", "too short"}}));
 }
 

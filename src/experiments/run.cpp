@@ -42,9 +42,10 @@ bool Run::scored() const {
 bool Run::examined() const {
   constexpr int within_sequences = 2;
   const auto theory = read_theory(directory());
-  const auto format = theory ? theory->value("format", nlohmann::ordered_json()) : nlohmann::ordered_json();
+  if (!theory) return false;
+  const auto format = theory->value("format", nlohmann::ordered_json());
   return format.is_number_integer() && format >= within_sequences &&
-         (*theory)["model"].value("checksum", "") == safetensors::read(directory().model()).checksum;
+         theory->at("model").value("checksum", "") == safetensors::read(directory().model()).checksum;
 }
 
 bool Run::sampled() const { return read_sample(directory()).is_object(); }
