@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import pty
 import random
 import select
 import signal
@@ -95,3 +96,19 @@ def test_a_writer_that_waits_is_answered():
             assert len(os.read(process.stdout.fileno(), 1000).decode().split("\t")) == 2
         process.stdin.close()
         assert process.wait(60) == 0
+
+
+def test_a_terminal_sees_a_bar_and_a_pipe_of_answers_none(tmp_path):
+    (tmp_path / "in.txt").write_text("\n".join(lines(200)))
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(command(*MODEL, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.tsv"), stderr=follower, env=environment())
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(leader, 4096)
+        except OSError:  # it has ended
+            break
+    os.close(leader)
+    assert process.wait(60) == 0 and "█" in shown.decode() and "200 lines" in shown.decode()
+    assert run(*MODEL, "--input", tmp_path / "in.txt").stderr == ""
