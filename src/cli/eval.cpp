@@ -20,6 +20,7 @@
 #include "options.h"
 #include "print.h"
 #include "progress.h"
+#include "train/presets.h"
 #include "train/stored_score.h"
 
 namespace hkt::cli {
@@ -27,6 +28,7 @@ namespace {
 
 struct Options {
   std::string folder, split = "test", data;
+  std::vector<std::string> changes;
   std::size_t mistakes = 5;
   std::int64_t tokens = 0;  // of a stream, at most
   bool json = false;
@@ -92,6 +94,30 @@ train::Predictions score_classifier(const Options& options, const train::Trained
   return scored.predictions;
 }
 
+// The data of the model, read by what the user says of the file's columns.
+DataConfig data_of(const Options& options, DataConfig trained_on) {
+  auto changes = options.changes;
+  changes.push_back("data.train=" + fields::dump(options.data));
+  const auto said = train::ConfigDraft("text").with(changes).config().data;
+  for (const auto& change : options.changes) {
+    const auto key = change.substr(0, change.find('='));
+    if (key == "data.text") {
+      trained_on.text = said.text;
+    } else if (key == "data.label") {
+      trained_on.label = said.label;
+    } else if (key == "data.header") {
+      trained_on.header = said.header;
+    } else if (key == "data.quotes") {
+      trained_on.quotes = said.quotes;
+    } else {
+      throw std::invalid_argument(
+          "--set is " + quote(change) +
+          "; of a file to be scored it takes data.text, data.label, data.header and data.quotes.");
+    }
+  }
+  return trained_on;
+}
+
 // The model alone is needed: neither the data it was trained on, nor more of its run.
 int score_file(const Options& options, at::Device device) {
   const auto trained = train::load_model({options.folder}, device, warn);
@@ -101,8 +127,9 @@ int score_file(const Options& options, at::Device device) {
   data::LabelledFile file;
   {
     Progress progress("data");
-    file = data::load_labelled_file(options.data, trained.identity.config.data, trained.identity.labels,
-                                    [&](auto done, auto total, const auto& what) { progress.show(done, total, what); });
+    file =
+        data::load_labelled_file(options.data, data_of(options, trained.identity.config.data), trained.identity.labels,
+                                 [&](auto done, auto total, const auto& what) { progress.show(done, total, what); });
   }
   for (const auto& notice : file.notices) warn(notice);
   score_classifier(options, trained, file.split, options.data, device);
@@ -132,6 +159,11 @@ void add_eval(CLI::App& program, Action& action) {
   auto* split = command.add_option("--split", options->split, "train, validation or test")->capture_default_str();
   auto* file = command.add_option("--data", options->data, "classifiers: score a file of labels and texts instead")
                    ->excludes(split);
+  command
+      .add_option("--set", options->changes,
+                  "how the file is read, such as data.text=review data.label=stars; see hkt config text")
+      ->allow_extra_args(true)
+      ->needs(file);
   command.add_option("--mistakes", options->mistakes, "classifiers: show this many of the worst")
       ->capture_default_str()
       ->check(CLI::Range(std::size_t{0}, most_mistakes));
@@ -143,14 +175,15 @@ void add_eval(CLI::App& program, Action& action) {
   command.footer(
       "Of a classifier: accuracy, precision, recall and F1 of every class, the confusion matrix, calibration (how "
       "often\n"
-      "predictions of a certain probability are right) and the worst mistakes. --data needs no training data; the file "
-      "is\n"
-      "read as for hkt train, and its labels are those of the model.\n"
+      "predictions of a certain probability are right) and the worst mistakes. --data needs no training data; the "
+      "file\n"
+      "is read as for hkt train, and its labels are those of the model.\n"
       "A language model is scored with a sliding window: every byte once, with at least half a context before it.\n"
-      "Without --data it writes predictions.safetensors into the run directory: a classifier's predictions, or sums of "
-      "a\n"
-      "language model's losses, unless --tokens leaves out a part of the split.\n\n"
-      "Examples:\n  hkt eval runs/hkt --split test\n  hkt eval models/mine --data reviews.tsv --json");
+      "Without --data it writes predictions.safetensors into the run directory: a classifier's predictions, or sums "
+      "of\n"
+      "a language model's losses, unless --tokens leaves out a part of the split.\n\n"
+      "Examples:\n  hkt eval runs/hkt --split test\n  hkt eval models/mine --data reviews.tsv --json\n"
+      "  hkt eval models/mine --data reviews.csv --set data.text=review data.label=stars");
   command.callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

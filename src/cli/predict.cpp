@@ -16,6 +16,7 @@
 #include <stdexcept>
 
 #include "commands.h"
+#include "data/text_rows.h"
 #include "files/json_fields.h"
 #include "files/line_reader.h"
 #include "files/quote.h"
@@ -33,7 +34,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 struct Options {
-  std::string folder, input, output;
+  std::string folder, input, column, output;
   std::optional<std::size_t> top;
   bool json = false;
   MachineOptions machine;
@@ -41,19 +42,33 @@ struct Options {
 
 constexpr std::size_t longest_line = std::size_t{1} << 20;
 
-// Lines that are answered together: `errors` has why a line could not be read, or nothing.
+// Texts that are answered together, which gives a choice of similar lengths: `errors` has why one could not be read, or
+// nothing.
 struct Window {
   std::vector<std::string> texts, errors;
 };
 
-// The lines of a file or of standard input, in windows: as many lines as come within a moment, so that there is a choice
-// of similar lengths, and whoever writes slowly need not wait for answers.
-class Lines {
+constexpr std::size_t most_texts = 4096, most_bytes = std::size_t{1} << 24;  // of a window
+
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual Window next() = 0;                     // empty after the last text, or when the user interrupts
+  virtual std::int64_t bytes() const = 0;        // read so far
+  std::int64_t total() const { return total_; }  // 0: unknown
+
+ protected:
+  std::int64_t total_ = 0;
+};
+
+// The lines of a file or of standard input: as many as come within a moment, so that whoever writes slowly need not wait for
+// answers.
+class Lines : public Source {
  public:
   Lines(const std::string& path, const Config& config) : config_(config) {
     if (path.empty()) {
       reader_ = std::make_unique<LineReader>(STDIN_FILENO, longest_line);
-      at_once_ = ::isatty(STDIN_FILENO) != 0 ? 1 : most_lines;
+      at_once_ = ::isatty(STDIN_FILENO) != 0 ? 1 : most_texts;
       struct stat found = {};
       if (::fstat(STDIN_FILENO, &found) == 0 && S_ISREG(found.st_mode)) total_ = found.st_size;
       return;
@@ -66,8 +81,7 @@ class Lines {
     total_ = static_cast<std::int64_t>(fs::file_size(path));
   }
 
-  // Empty after the last line, or when the user interrupts.
-  Window next() {
+  Window next() override {
     Window window;
     std::size_t bytes = 0;
     while (!reader_->wait(moment)) {
@@ -83,11 +97,9 @@ class Lines {
     return window;
   }
 
-  std::int64_t bytes() const { return reader_->bytes(); }
-  std::int64_t total() const { return total_; }  // 0: unknown
+  std::int64_t bytes() const override { return reader_->bytes(); }
 
  private:
-  static constexpr std::size_t most_lines = 4096, most_bytes = std::size_t{1} << 24;
   static constexpr auto moment = std::chrono::milliseconds(250);
 
   static std::chrono::milliseconds left_until(Clock::time_point end) {
@@ -103,9 +115,39 @@ class Lines {
 
   Config config_;
   std::unique_ptr<LineReader> reader_;
-  std::size_t at_once_ = most_lines;
-  std::int64_t total_ = 0;
+  std::size_t at_once_ = most_texts;
 };
+
+// The texts of a column, or of a key of lines of JSON.
+class Rows : public Source {
+ public:
+  Rows(const std::string& path, const std::string& column) : rows_(data::open_texts(path, column)) {
+    total_ = static_cast<std::int64_t>(fs::file_size(path));
+  }
+
+  Window next() override {
+    Window window;
+    std::size_t bytes = 0;
+    while (window.texts.size() < most_texts && bytes < most_bytes) {
+      auto row = rows_->next();
+      if (!row) break;
+      bytes += row->text.size();
+      window.texts.push_back(std::move(row->text));
+      window.errors.push_back(row->error.empty() ? "" : "the row " + row->error);
+    }
+    return window;
+  }
+
+  std::int64_t bytes() const override { return rows_->bytes(); }
+
+ private:
+  std::unique_ptr<data::TextRows> rows_;
+};
+
+std::unique_ptr<Source> source_of(const Options& options, const Config& config) {
+  if (options.column.empty()) return std::make_unique<Lines>(options.input, config);
+  return std::make_unique<Rows>(options.input, options.column);
+}
 
 // Standard output, or a file that appears under its name when it is complete.
 class Output {
@@ -171,7 +213,7 @@ std::string json_of(const Prediction& answer, const std::vector<std::string>& la
 }
 
 struct Counts {
-  std::int64_t lines = 0, cut = 0, wrong = 0;
+  std::int64_t lines = 0, cut = 0, wrong = 0;  // lines: or rows
 };
 
 std::string answers_to(const Window& window, const Predictor& predictor, const Options& options, Counts& counts) {
@@ -181,7 +223,8 @@ std::string answers_to(const Window& window, const Predictor& predictor, const O
     auto& answer = answers[i];
     ++counts.lines;
     if (!window.errors[i].empty()) answer.error = window.errors[i];
-    if (!answer.error.empty()) answer.error = fmt::format("line {}: {}", counts.lines, answer.error);
+    if (!answer.error.empty())
+      answer.error = fmt::format("{} {}: {}", options.column.empty() ? "line" : "row", counts.lines, answer.error);
     counts.wrong += answer.error.empty() ? 0 : 1;
     counts.cut += answer.cut ? 1 : 0;
     text += options.json ? json_of(answer, predictor.labels(), options.top.value_or(predictor.labels().size()))
@@ -199,16 +242,16 @@ int run(const Options& options) {
   const auto device = chosen_device(options.machine);
   if (options.machine.threads) at::set_num_threads(*options.machine.threads);
   const Predictor predictor(options.folder, device, warn);
-  Lines lines(options.input, predictor.config());
+  const auto source = source_of(options, predictor.config());
   Output output(options.output, options.input);
   std::optional<Interrupt> interrupt;  // so that no unfinished file stays; without a file the system ends the program
   if (!options.output.empty()) interrupt.emplace();
   std::optional<Progress> progress;
   if (shows_progress(options)) progress.emplace("predict");
   Counts counts;
-  for (auto window = lines.next(); !window.texts.empty() && !Interrupt::asked(); window = lines.next()) {
+  for (auto window = source->next(); !window.texts.empty() && !Interrupt::asked(); window = source->next()) {
     output.write(answers_to(window, predictor, options, counts));
-    if (progress) progress->show(lines.bytes(), lines.total(), fmt::format("{} lines", counts.lines));
+    if (progress) progress->show(source->bytes(), source->total(), fmt::format("{} lines", counts.lines));
   }
   progress.reset();
   if (Interrupt::asked()) return interrupted;
@@ -231,7 +274,12 @@ void add_predict(CLI::App& program, Action& action) {
   const auto options = std::make_shared<Options>();
   auto& command = *program.add_subcommand("predict", "Label lines of text");
   command.add_option("folder", options->folder, "a run directory")->required();
-  command.add_option("--input", options->input, "a file of lines (default: standard input)");
+  auto* input = command.add_option("--input", options->input, "a file of lines (default: standard input)");
+  command
+      .add_option(
+          "--text", options->column,
+          "the texts are in this column of the input, a .csv or .tsv, by name or number, or under this key of a .jsonl")
+      ->needs(input);
   command.add_option("--output", options->output, "the file to write, when it is complete (default: standard output)");
   command.add_option("--top", options->top, "print this many labels, the most probable first (default: 1; JSON: all)")
       ->check(CLI::Range(std::size_t{1}, most_classes));
@@ -241,7 +289,8 @@ void add_predict(CLI::App& program, Action& action) {
       "Prints label, tab, probability for each line, in their order. For an invalid line it prints two tabs and the\n"
       "reason, and the exit code is 1. Lines that come within a moment are sorted by length and computed together.\n\n"
       "Examples:\n  echo '[MAX 4 [MIN 7 2 ] 3 ]' | hkt predict runs/hkt\n"
-      "  hkt predict runs/mine --input texts.txt --output answers.jsonl --json");
+      "  hkt predict runs/mine --input texts.txt --output answers.jsonl --json\n"
+      "  hkt predict runs/mine --input reviews.csv --text review");
   command.callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

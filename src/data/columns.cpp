@@ -118,4 +118,10 @@ Columns columns_of(const std::filesystem::path& path, const Names& first, const 
   return columns;
 }
 
+TextColumn text_column_of(const std::filesystem::path& path, const Names& first, const DataConfig& config) {
+  const bool header = is_header(first, config);
+  const auto text = Finder(path, first, header).given("the text", config.text);
+  return {header, text.value(), first.size()};
+}
+
 }  // namespace hkt::data

@@ -12,13 +12,15 @@
 namespace hkt::data {
 namespace {
 
-Dataset load_all_of(const std::string& file, const DataConfig& trained_on, const Notify& notify) {
+Dataset load_all_of(const std::string& file, const DataConfig& how, const Notify& notify) {
   DataConfig config;
-  if (trained_on.task == Task::text) config = trained_on;  // how its files are read
   config.task = Task::text;
   config.train = file;
-  config.test.clear();
   config.validation = 0;
+  config.text = how.text;
+  config.label = how.label;
+  config.header = how.header;
+  config.quotes = how.quotes;
   return load(config, notify);
 }
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """hkt eval --data: a file of labels and texts scored by a model that comes without its data."""
+import csv
 import json
 import math
 import pathlib
@@ -70,6 +71,17 @@ def check_calibration(calibration, pairs, confidence):
             assert part["confidence"] == pytest.approx(mean, abs=1e-4) and part["accuracy"] == pytest.approx(right)
             error += len(inside) / len(pairs) * abs(mean - right)
     assert calibration["expected_error"] == pytest.approx(error, abs=1e-4) and error > 0
+
+
+def test_a_file_with_columns_of_its_own(labelled, data, tmp_path):
+    folder, labels, texts, _ = labelled
+    with (tmp_path / "texts.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["id", "said", "stars"], *zip(range(len(texts)), texts, labels, strict=True)])
+    expected = json.loads(run(*MODEL, "--data", folder / "texts.jsonl", "--json", data=data).stdout)
+    found = json.loads(run(*MODEL, "--data", tmp_path / "texts.csv", "--set", "data.text=said", "data.label=stars", "--json", data=data).stdout)
+    assert found["confusion"] == expected["confusion"] and found["loss"] == pytest.approx(expected["loss"])
+    refused(run(*MODEL, "--data", tmp_path / "texts.csv", "--set", "train.epochs=3", data=data), "train.epochs=3", "data.label")
+    refused(run(*MODEL, "--data", tmp_path / "texts.csv", "--set", "data.text=review", data=data), "review", '"said"')
 
 
 def test_it_is_readable_on_a_terminal(labelled, data):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """hkt predict: files in and out, probabilities of all labels, many lines, and writers that wait for answers."""
+import csv
 import json
 import os
 import pathlib
@@ -63,6 +64,50 @@ def test_probabilities_of_all_labels():
     assert [row[0::2] for row in rows] == [["neg", "pos"], ["pos", "neg"]]
     assert [row[:2] for row in rows] == [line.split("\t") for line in run(*MODEL, input=texts).stdout.splitlines()]
     refused(run(*MODEL, "--top", 0, input=texts), "--top")
+
+
+def test_texts_in_a_column(tmp_path):
+    """Fields with separators, quotes and line ends; the same in every form, and as lines where they are lines."""
+    texts = [line.replace(" ", ", ", 1) for line in lines(20)]
+    texts[3], texts[4] = 'said "never', 'two\nlines'
+    with (tmp_path / "in.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["id", "review"], *enumerate(texts)])
+    (tmp_path / "in.tsv").write_text("".join(f"{i}\t{text}\n" for i, text in enumerate(texts) if i != 4))
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"review": text, "id": 1}) + "\n" for text in texts))
+    found = {}
+    for form, column in (("csv", "review"), ("csv", "2"), ("jsonl", "review"), ("tsv", 2)):
+        process = run(*MODEL, "--input", tmp_path / f"in.{form}", "--text", column, "--json")
+        assert process.returncode == 0, process.stderr
+        found[form, column] = [json.loads(line)["probability"] for line in process.stdout.splitlines()]
+    expected = [answer["probability"] for i, answer in enumerate(answers("\n".join(text for i, text in enumerate(texts) if i != 4)))]
+    assert found["tsv", 2] == pytest.approx(expected, abs=1e-4)
+    assert found["csv", "review"] == pytest.approx(found["jsonl", "review"], abs=1e-4) and len(found["csv", "review"]) == 20
+    assert found["csv", "2"][1:] == pytest.approx(found["csv", "review"], abs=1e-4), "by number the first line is a text, too"
+    del found["csv", "review"][4]
+    assert found["csv", "review"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_rows_that_cannot_be_read_are_marked(tmp_path):
+    (tmp_path / "in.csv").write_text('review,stars\ngood,1\nbad\n,2\nfine,3\n"open')
+    process = run(*MODEL, "--input", tmp_path / "in.csv", "--text", "review")
+    assert process.returncode == 1
+    marks = [line.split("\t")[2] if line.startswith("\t\t") else "" for line in process.stdout.splitlines()]
+    assert [bool(mark) for mark in marks] == [False, True, True, False, True]
+    assert "row 2" in marks[1] and "has 1 fields; the first line has 2" in marks[1] and "row 5" in marks[4]
+    (tmp_path / "in.jsonl").write_text('{"text": "good"}\n{"text": 3}\nnot json\n{"other": "x"}\n')
+    process = run(*MODEL, "--input", tmp_path / "in.jsonl", "--text", "text")
+    assert process.returncode == 1 and [line.startswith("\t\t") for line in process.stdout.splitlines()] == [False, True, True, True]
+
+
+@pytest.mark.parametrize("name, content, column, words", [
+    ("in.csv", "a,b\n1,2\n", "review", ["review", '"a"', '"b"']),
+    ("in.csv", "", "1", ["in.csv is empty"]),
+    ("in.txt", "a\n", "1", [".csv", ".tsv", ".jsonl"]),
+    ("in.csv", "a,a\n1,2\n", "a", ["several columns"]),
+])
+def test_columns_that_are_not_there(tmp_path, name, content, column, words):
+    (tmp_path / name).write_text(content)
+    refused(run(*MODEL, "--input", tmp_path / name, "--text", column), *words)
 
 
 def test_files_that_cannot_be_used(tmp_path):

@@ -14,7 +14,7 @@ struct LabelledFile {
   std::vector<std::string> notices;  // sentences for the user
 };
 
-// Read, and packed, as training would read it: a model's own settings of the data say how. Throws std::invalid_argument, in
+// Read, and packed, as training would read it: text, label, header and quotes of `trained_on` say how. Throws std::invalid_argument, in
 // one sentence, for a file that training would refuse, a label that is not among `labels`, and a text that is not for the
 // model's task.
 LabelledFile load_labelled_file(const std::string& file, const DataConfig& trained_on,
