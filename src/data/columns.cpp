@@ -54,11 +54,16 @@ class Finder {
   // The column that the user named; nullopt if none was named.
   std::optional<std::size_t> given(const std::string& key, const std::string& name) const {
     if (name.empty()) return {};
+    return named(key, name);
+  }
+
+  // The column of this name or number.
+  std::size_t named(const std::string& key, const std::string& name) const {
     if (header_ && has(first_, name)) {
       if (std::count(first_.begin(), first_.end(), name) > 1) refuse("has several columns named " + quote(name));
       return std::find(first_.begin(), first_.end(), name) - first_.begin();
     }
-    if (const auto number = number_of(name, first_.size())) return number;
+    if (const auto number = number_of(name, first_.size())) return *number;
     refuse("has no column " + quote(name) + " (" + key + "); " + what_there_is());
   }
 
@@ -120,8 +125,7 @@ Columns columns_of(const std::filesystem::path& path, const Names& first, const 
 
 TextColumn text_column_of(const std::filesystem::path& path, const Names& first, const DataConfig& config) {
   const bool header = is_header(first, config);
-  const auto text = Finder(path, first, header).given("the text", config.text);
-  return {header, text.value(), first.size()};
+  return {header, Finder(path, first, header).named("the text", config.text), first.size()};
 }
 
 }  // namespace hkt::data
