@@ -81,7 +81,8 @@ void compare_with_linear(const experiments::TaskData& data, const Trial& best) {
   const auto* dataset = std::get_if<data::Dataset>(&data);
   const auto task = best.run.config.data.task;
   if (dataset == nullptr || (task != Task::text && task != Task::imdb)) return;
-  warn_of_linear_score(train::linear_baseline(*dataset, best.run.config.model.max_length), *best.run.best_validation());
+  const auto reached = best.run.best_validation();
+  if (reached) warn_of_linear_score(train::linear_baseline(*dataset, best.run.config.model.max_length), *reached);
 }
 
 int run(const Options& options) {

@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <stdexcept>
 #include <system_error>
@@ -59,6 +60,20 @@ int jobs_for(const SweepOptions& options, const std::vector<Trial>& trials) {
   return std::min(static_cast<int>(trials.size()), options.device.is_cuda() ? jobs_on_gpu : at::get_num_threads());
 }
 
+// Of equals the first stays first.
+void best_first(std::vector<Trial>& trials) {
+  std::vector<std::size_t> order(trials.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    if (is_worse(trials[b].run, trials[a].run)) return true;
+    return !is_worse(trials[a].run, trials[b].run) && a < b;
+  });
+  std::vector<Trial> sorted;
+  sorted.reserve(trials.size());
+  for (const auto i : order) sorted.push_back(std::move(trials[i]));
+  trials = std::move(sorted);
+}
+
 }  // namespace
 
 std::vector<Axis> axes_of(const std::vector<std::string>& grid) {
@@ -111,7 +126,7 @@ bool run_sweep(std::vector<Trial>& trials, const SweepOptions& options) {
   std::vector<Run> runs;
   for (const auto& trial : trials) runs.push_back(trial.run);
   if (!pool.run(runs)) return false;
-  std::stable_sort(trials.begin(), trials.end(), [](const Trial& a, const Trial& b) { return is_worse(b.run, a.run); });
+  best_first(trials);
   return true;
 }
 

@@ -2,6 +2,8 @@
 // A grid of settings: a run for each combination, chosen on validation.
 #pragma once
 
+#include <ATen/Device.h>
+
 #include <filesystem>
 #include <optional>
 #include <string>
