@@ -73,12 +73,13 @@ class ResultsFile {
  private:
   static std::string source(const json& measured) {
     const auto& where = measured["where"];
+    const auto gpus = where.value("gpus", json::array());  // older files have none
     const auto text = [&](const char* key) { return where[key].get<std::string>(); };
     std::ostringstream line;
     line << "Written by `" << measured["command"].get<std::string>() << "`: commit " << text("commit") << ", "
          << text("processor") << ", " << where["threads"] << " threads, " << text("cpu_kernels") << ", "
-         << (where["gpus"].empty() ? "" : where["gpus"][0].get<std::string>() + ", ") << "torch " << text("torch")
-         << ", " << text("date") << ".";
+         << (gpus.empty() ? "" : gpus[0].get<std::string>() + ", ") << "torch " << text("torch") << ", " << text("date")
+         << ".";
     return line.str();
   }
 
