@@ -6,6 +6,7 @@
 One process or several, the losses are the same. On GPUs it uses NCCL, else Gloo.
 """
 
+import gc
 import os
 from pathlib import Path
 
@@ -27,9 +28,7 @@ def device_of_this_process() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def main() -> None:
-    device = device_of_this_process()
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+def train(device: torch.device) -> None:
     rank, processes = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)  # the same start everywhere; DDP sends that of rank 0 in any case
     config = ModelConfig(kind="language", mask="causal", positions="rotary", width=64, blocks=2, max_length=LENGTH, dropout=0.0)
@@ -49,6 +48,13 @@ def main() -> None:
         dist.all_reduce(mean, dist.ReduceOp.SUM)
         if rank == 0:
             print(f"step {step}: {mean.item() / processes:.4f} nats a byte, {processes} processes", flush=True)
+
+
+def main() -> None:
+    device = device_of_this_process()
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    train(device)
+    gc.collect()  # the model and the process group hold each other, and Gloo's threads would outlive Python
     dist.destroy_process_group()
 
 
