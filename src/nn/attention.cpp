@@ -18,6 +18,20 @@ torch::nn::Linear plain_linear(int64_t in, int64_t out) {
 // Channels of all key heads.
 int64_t key_width(const ModelConfig& config) { return config.key_head_count() * config.head_width(); }
 
+// How the heads of projected rows are cut: queries, then keys unless these are computed from the queries.
+std::vector<int64_t> head_parts(const ModelConfig& config) {
+  const bool folded = config.psd == Psd::cone && config.positions != Positions::rotary;  // see query_key_weight
+  if (config.psd == Psd::free || folded) return {config.heads, config.key_head_count()};
+  return {config.heads};
+}
+
+std::pair<at::Tensor, at::Tensor> with_keys(const HierarchicalAttentionImpl& attention,
+                                            const std::vector<at::Tensor>& parts, int64_t level) {
+  const auto& q = parts.front();
+  if (parts.size() > 1) return {q, parts.back()};
+  return {q, attention.config().psd == Psd::cone ? at::matmul(q, attention.cone(level).transpose(1, 2)) : q};
+}
+
 // A container for submodules and parameters with numbered names (filters.1, query_key.0).
 std::shared_ptr<torch::nn::Module> group() { return std::make_shared<torch::nn::Module>(); }
 
@@ -139,12 +153,9 @@ std::vector<at::Tensor> HierarchicalAttentionImpl::level_rows(const std::vector<
 
 std::pair<at::Tensor, at::Tensor> HierarchicalAttentionImpl::queries_and_keys(const at::Tensor& rows,
                                                                               int64_t level) const {
-  if (rows.size(2) > config_.heads) {
-    const auto split = rows.split_with_sizes({config_.heads, rows.size(2) - config_.heads}, 2);
-    return {split[0].transpose(1, 2), split[1].transpose(1, 2)};
-  }
-  const auto q = rows.transpose(1, 2);
-  return {q, config_.psd == Psd::cone ? at::matmul(q, cone(level).transpose(1, 2)) : q};
+  auto parts = rows.split_with_sizes(head_parts(config_), 2);
+  for (auto& part : parts) part = part.transpose(1, 2);
+  return with_keys(*this, parts, level);
 }
 
 HierarchicalAttentionImpl::Projected HierarchicalAttentionImpl::projected(const std::vector<at::Tensor>& levels) {
@@ -152,8 +163,10 @@ HierarchicalAttentionImpl::Projected HierarchicalAttentionImpl::projected(const 
   for (auto rows : level_rows(levels)) {
     const auto level = static_cast<int64_t>(result.q.size());
     rows = rows.unflatten(2, {-1, config_.head_width()});
-    if (config_.positions == Positions::rotary) rows = positions::rotate(*rotations_, rows, int64_t{1} << level);
-    const auto [q, k] = queries_and_keys(rows, level);
+    const auto [q, k] =
+        config_.positions == Positions::rotary
+            ? with_keys(*this, positions::rotate(*rotations_, rows, int64_t{1} << level, head_parts(config_)), level)
+            : queries_and_keys(rows, level);
     result.q.push_back(q);
     result.k.push_back(k);
   }

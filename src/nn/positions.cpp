@@ -7,6 +7,10 @@
 
 #include <vector>
 
+#ifdef HKT_WITH_CUDA
+#include "ops/rotary_cuda.h"
+#endif
+
 namespace hkt::positions {
 namespace {
 
@@ -65,13 +69,16 @@ at::Tensor rotated(const at::Tensor& x, const at::Tensor& rotations) {
   return at::view_as_real(pairs * rotations).flatten(-2).to(x.scalar_type());
 }
 
-at::Tensor rotate(Table& table, const at::Tensor& x, int64_t stride) {
+std::vector<at::Tensor> rotate(Table& table, const at::Tensor& x, int64_t stride, at::IntArrayRef parts) {
   const int64_t rows = x.size(1), width = x.size(-1);
   const int64_t length = rows == 0 ? 0 : (rows - 1) * stride + 1;
-  std::vector<int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
-  shape[1] = rows;
-  shape.back() = width / 2;
-  return rotated(x, factors(table, length, width, x.scalar_type(), x.device()).slice(0, 0, length, stride).view(shape));
+  const auto own = factors(table, length, width, x.scalar_type(), x.device()).slice(0, 0, length, stride);
+#ifdef HKT_WITH_CUDA
+  if (ops::rotary_cuda_takes(x)) return ops::rotary_cuda(x, own, parts);
+#endif
+  auto cut = rotated(x, own.unsqueeze(1)).split_with_sizes(parts, 2);
+  for (auto& part : cut) part = part.transpose(1, 2);
+  return cut;
 }
 
 at::Tensor all_rotations(Table& table, int64_t end, int64_t width, at::ScalarType type, const at::Device& device) {

@@ -19,8 +19,9 @@ struct Table {
 // The first `length` rows of sin and cos, [length, width]: sin(p / 10000^(2i/width)) at (p, 2i), the cos at (p, 2i + 1).
 at::Tensor sinusoids(Table& table, int64_t length, int64_t width, const at::TensorOptions& options);
 
-// x [B, T, …, width] with the pairs (x[2i], x[2i + 1]) of row m rotated by the angle stride · m / 10000^(2i/width).
-at::Tensor rotate(Table& table, const at::Tensor& x, int64_t stride);
+// x [B, T, heads, width] with the pairs (x[2i], x[2i + 1]) of row m rotated by the angle stride · m / 10000^(2i/width), cut into
+// parts of so many heads: [B, part, T, width] each.
+std::vector<at::Tensor> rotate(Table& table, const at::Tensor& x, int64_t stride, at::IntArrayRef parts);
 
 // The factors that rotate rows at each position below `end`, and some more: complex, [at least end, width / 2].
 at::Tensor all_rotations(Table& table, int64_t end, int64_t width, at::ScalarType type, const at::Device& device);

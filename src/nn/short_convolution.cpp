@@ -4,6 +4,10 @@
 
 #include "hkt/modules.h"
 
+#ifdef HKT_WITH_CUDA
+#include "ops/depthwise_cuda.h"
+#endif
+
 namespace hkt {
 
 ShortConvolutionImpl::ShortConvolutionImpl(int64_t width, Convolution kind, int64_t taps) {
@@ -24,6 +28,9 @@ ShortConvolutionImpl::ShortConvolutionImpl(int64_t width, Convolution kind, int6
 at::Tensor ShortConvolutionImpl::forward(const at::Tensor& x) {
   const int64_t length = x.size(1);
   const bool dense = weight.dim() == 3;
+#ifdef HKT_WITH_CUDA
+  if (!dense && ops::depthwise_cuda_takes(x)) return ops::short_convolution_cuda(x, weight.to(x.scalar_type()));
+#endif
   auto y = dense ? at::zeros_like(x) : x;
   for (int64_t tap = 0; tap < weight.size(0) && tap < length; ++tap) {
     const auto earlier = x.narrow(1, 0, length - tap);

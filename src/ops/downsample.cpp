@@ -8,6 +8,10 @@
 
 #include "hkt/ops.h"
 
+#ifdef HKT_WITH_CUDA
+#include "ops/depthwise_cuda.h"
+#endif
+
 namespace hkt {
 namespace {
 
@@ -183,6 +187,9 @@ std::tuple<at::Tensor, at::Tensor> dense_backward(const at::Tensor& grad_any, co
 }
 
 at::Tensor depthwise_forward(const at::Tensor& x, const at::Tensor& weight) {
+#ifdef HKT_WITH_CUDA
+  if (ops::depthwise_cuda_takes(x)) return ops::depthwise_cuda(x, weight, 2);
+#endif
   const int64_t rows = (x.size(1) + 1) / 2;
   auto y = at::empty({x.size(0), rows, x.size(2)}, x.options());
   at::mul_out(y, x.slice(1, 0, x.size(1), 2), weight[0]);
@@ -194,6 +201,9 @@ at::Tensor depthwise_forward(const at::Tensor& x, const at::Tensor& weight) {
 
 std::tuple<at::Tensor, at::Tensor> depthwise_backward(const at::Tensor& grad, const at::Tensor& x,
                                                       const at::Tensor& weight) {
+#ifdef HKT_WITH_CUDA
+  if (ops::depthwise_cuda_takes(x)) return ops::depthwise_backward_cuda(grad, x, weight, 2);
+#endif
   const int64_t rows = grad.size(1);
   auto grad_x = at::zeros(x.sizes(), x.options());
   auto grad_weight = at::zeros(weight.sizes(), weight.options());

@@ -4,6 +4,7 @@
 // a second kernel adds these sums, always in the same order.
 #include <algorithm>
 
+#include "common/column_sums.h"
 #include "common/element.h"
 #include "common/launch.h"
 #include "kernels/layer_norm.h"
@@ -259,26 +260,10 @@ __global__ void __launch_bounds__(threads, S::blocks)
   sum_over_block<S>(grad_bias, shared, problem.width, mine + problem.width);
 }
 
-// A warp of columns and as many threads for each of them, so that few sums wait for each other.
-constexpr int sum_threads = warp * warp;
-
-__global__ void __launch_bounds__(sum_threads)
+__global__ void __launch_bounds__(column_sum_threads)
     sum_kernel(const __grid_constant__ LayerNormBackward problem, const float* partials, int parts) {
-  __shared__ float shared[warp][warp];
-  const int column = blockIdx.x * warp + threadIdx.x % warp, first = threadIdx.x / warp;
-  const int columns = 2 * problem.width;
-  float sum = 0;
-  if (column < columns) {
-#pragma unroll 4
-    for (int part = first; part < parts; part += warp)
-      sum += partials[static_cast<std::int64_t>(part) * columns + column];
-  }
-  shared[first][threadIdx.x % warp] = sum;
-  __syncthreads();
-  if (first != 0 || column >= columns) return;
-  sum = 0;
-#pragma unroll
-  for (int i = 0; i < warp; ++i) sum += shared[i][threadIdx.x];
+  const auto [column, is_mine, sum] = column_sum(partials, parts, 2 * problem.width);
+  if (!is_mine) return;
   (column < problem.width ? problem.grad_weight[column] : problem.grad_bias[column - problem.width]) = sum;
 }
 
@@ -331,7 +316,8 @@ void layer_norm_backward(const LayerNormBackward& problem, const Device& device,
     const int blocks = blocks_for<S>(problem, device);
     launch(problem.element == Element::bfloat16 ? backward_kernel<S, bfloat16> : backward_kernel<S, float>, blocks,
            threads, 0, device.stream, problem, partials);
-    launch(sum_kernel, ceil_divide(2 * problem.width, warp), sum_threads, 0, device.stream, problem, partials, blocks);
+    launch(sum_kernel, ceil_divide(2 * problem.width, column_sum_columns), column_sum_threads, 0, device.stream, problem,
+           partials, blocks);
   });
 }
 

@@ -97,8 +97,8 @@ __device__ __forceinline__ void read_deep_row(uint4 (&to)[parts], const char* ro
 
 // 16 rows of the item's queries as the left operand of products, the thread's two of them at `place` and 8 further. Of a
 // level that is not there, zeros.
-template <int steps>
-__device__ __forceinline__ void read_deep_queries(std::uint32_t (&to)[steps][4], const ForwardParameters& p,
+template <int steps, class Parameters>
+__device__ __forceinline__ void read_deep_queries(std::uint32_t (&to)[steps][4], const Parameters& p,
                                                   const Item& item, int tile, int place, int c) {
   uint4 halves[2][steps / 2];
 #pragma unroll
@@ -152,8 +152,8 @@ __device__ __forceinline__ void read_next(uint4 (&to)[parts], DeepKey& key, bool
 // 2c + e, and of the coarser ones key c of level 4 where e is 0; where it is 1, the keys 0 and 1 of level 5, that of level 6,
 // that of level 7. So what a thread needs of another one is always in the same register there. Levels that are not there are
 // zeros. Two half tiles are in flight at a time.
-template <class T, int width, int warps, DeepOrder order>
-__device__ __forceinline__ void make_deep_sums(float* slot, const ForwardParameters& p, const Item& item,
+template <class T, int width, int warps, DeepOrder order, class Parameters>
+__device__ __forceinline__ void make_deep_sums(float* slot, const Parameters& p, const Item& item,
                                                int query_tile, int tiles, float factor = 1) {
   static_assert(warps % 2 == 0);
   constexpr int parts = width / 32;

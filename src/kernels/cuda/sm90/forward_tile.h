@@ -290,17 +290,17 @@ __device__ __forceinline__ void transpose_quad(std::uint32_t (&a)[4]) {
 }
 
 // Writes the thread's rows first_row and first_row + 32, out and lse, if they are queries; padding rows are 0 and -infinity.
-template <class T, int count>
-__device__ __forceinline__ void store_output(const ForwardParameters& p, const Item& item, int first_row,
+template <class T, int count, class Parameters>
+__device__ __forceinline__ void store_output(const Parameters& p, const Item& item, int first_row,
                                              const float (&out)[count], const SoftmaxState& rows) {
   const int c = threadIdx.x % 4;
   char* const base = const_cast<char*>(head_data(p.out, item, item.head));
   const int start = first_query(p, item);
-  float* const lse = p.lse + (static_cast<std::int64_t>(item.batch) * p.heads + item.head) * p.queries;
+  float* const lse = p.lse + (static_cast<std::int64_t>(item.batch) * p.heads + item.head) * query_count(p);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = first_row - start + 32 * r;
-    const bool exists = static_cast<unsigned>(row) < p.queries;
+    const bool exists = static_cast<unsigned>(row) < query_count(p);
     const bool valid = static_cast<unsigned>(first_row + 32 * r) < item.length;  // not before position 0, nor padding
     float sum = rows.sum[r];
     sum += __shfl_xor_sync(~0u, sum, 1);

@@ -5,6 +5,8 @@
 // slots in forward_deep.h.
 #pragma once
 
+#include <cstdlib>
+
 #include "common/launch.h"
 #include "sm90/forward.h"
 #include "sm90/forward_deep.h"
@@ -66,7 +68,8 @@ struct ForwardWideStorage {
 enum class WideBarrier : std::uint8_t { deep_sums = 1 };
 inline constexpr int deep_sums_threads = (consumers + 1) * warpgroup_threads;
 
-__device__ __forceinline__ int wide_key_tiles(const ForwardParameters& p, const Item& item) {
+template <class Parameters>
+__device__ __forceinline__ int wide_key_tiles(const Parameters& p, const Item& item) {
   return key_tiles(p, item, item.tile * query_tile_rows(128));
 }
 
@@ -82,8 +85,8 @@ __device__ __forceinline__ void load_panels(const Panel (&to)[panels], int offse
 }
 
 // The key warp: keys of level 0, and values.
-template <int levels>
-__device__ __forceinline__ void load_keys(const ForwardParameters& p, ForwardWideStorage<levels>& storage) {
+template <int levels, class Parameters>
+__device__ __forceinline__ void load_keys(const Parameters& p, ForwardWideStorage<levels>& storage) {
   using Storage = ForwardWideStorage<levels>;
   const bool leader = threadIdx.x % 32 == 0;
   PipelineState<Storage::stages> pipeline;
@@ -101,7 +104,7 @@ __device__ __forceinline__ void load_keys(const ForwardParameters& p, ForwardWid
       };
       const int stage = pipeline.stage;
       load(storage.keys[stage], p.k0, storage.full_keys[stage], storage.empty_keys[stage]);
-      if (p.at_ends && (j + 1) * key_rows > item.length) {
+      if (are_at_ends(p) && (j + 1) * key_rows > item.length) {
         storage.empty_values[stage].wait(pipeline.parity ^ 1);
         copy_last_values<64, Storage::width>(storage.values[stage][0].address(), p, item, head, j * key_rows,
                                              storage.full_values[stage]);
@@ -114,8 +117,8 @@ __device__ __forceinline__ void load_keys(const ForwardParameters& p, ForwardWid
 }
 
 // The query warp: queries, each as soon as those before are done with.
-template <int levels>
-__device__ __forceinline__ void load_queries(const ForwardParameters& p, ForwardWideStorage<levels>& storage) {
+template <int levels, class Parameters>
+__device__ __forceinline__ void load_queries(const Parameters& p, ForwardWideStorage<levels>& storage) {
   using Storage = ForwardWideStorage<levels>;
   constexpr int half_block = Storage::QueryBlock::bytes / 2;  // see ForwardParameters
   const bool leader = threadIdx.x % 32 == 0;
@@ -158,8 +161,8 @@ __device__ __forceinline__ void load_queries(const ForwardParameters& p, Forward
 }
 
 // copy_threads threads: keys of levels 1 and 2.
-template <int levels>
-__device__ __forceinline__ void copy_keys(const ForwardParameters& p, ForwardWideStorage<levels>& storage) {
+template <int levels, class Parameters>
+__device__ __forceinline__ void copy_keys(const Parameters& p, ForwardWideStorage<levels>& storage) {
   const int thread = threadIdx.x % copy_threads;
   int parity = 1;
   TileScheduler scheduler;
@@ -187,11 +190,11 @@ __device__ __forceinline__ void copy_keys(const ForwardParameters& p, ForwardWid
 // ---- the coarse warpgroup ----
 
 // Scores of levels 1 and 2, and what coarser levels add, one tile ahead of the consumers.
-template <class T, int levels>
+template <class T, int levels, class Parameters>
 struct WideCoarse {
   using Storage = ForwardWideStorage<levels>;
 
-  const ForwardParameters& p;
+  const Parameters& p;
   Storage& storage;
   const std::uint64_t queries1, keys1, keys2;  // matrix descriptors
   const std::uint32_t scores;                  // the thread's, in shared memory
@@ -200,7 +203,7 @@ struct WideCoarse {
   float c1, c2;                                // what scores of levels 1 and 2 are multiplied by
   int parity = 0;
 
-  __device__ __forceinline__ WideCoarse(const ForwardParameters& p, Storage& storage)
+  __device__ __forceinline__ WideCoarse(const Parameters& p, Storage& storage)
       : p(p),
         storage(storage),
         queries1(matrix_descriptor<Storage::row_bytes>(storage.coarse_queries.level1[0].address())),
@@ -302,12 +305,12 @@ struct WideCoarse {
 // ---- consumers ----
 
 // The even or the odd rows of each item.
-template <class T, int levels>
+template <class T, int levels, class Parameters>
 struct WideConsumer {
   using Storage = ForwardWideStorage<levels>;
   using Pipeline = PipelineState<Storage::stages>;
 
-  const ForwardParameters& p;
+  const Parameters& p;
   Storage& storage;
   const int index;                                        // 0: even rows, 1: odd rows
   const std::uint64_t queries, first_keys, first_values;  // matrix descriptors
@@ -323,7 +326,7 @@ struct WideConsumer {
   float out[64];
   SoftmaxState softmax;
 
-  __device__ __forceinline__ WideConsumer(const ForwardParameters& p, Storage& storage, int index)
+  __device__ __forceinline__ WideConsumer(const Parameters& p, Storage& storage, int index)
       : p(p),
         storage(storage),
         index(index),
@@ -506,9 +509,9 @@ __device__ __forceinline__ void init_barriers(ForwardWideStorage<levels>& storag
   fence_async_shared();
 }
 
-template <class T, int levels>
+template <class T, int levels, class Parameters>
 __global__ void __launch_bounds__(ForwardWideStorage<levels>::threads, 1)
-    forward_wide(const __grid_constant__ ForwardParameters p) {
+    forward_wide(const __grid_constant__ Parameters p) {
   using Storage = ForwardWideStorage<levels>;
   Storage& storage = shared_storage<Storage>();
   if (threadIdx.x == 0) init_barriers(storage);
@@ -525,10 +528,10 @@ __global__ void __launch_bounds__(ForwardWideStorage<levels>::threads, 1)
       copy_keys(p, storage);
   } else if (warpgroup < first_consumer_warpgroup + consumers) {
     setmaxnreg_inc<Storage::consumer_registers>();
-    WideConsumer<T, levels>(p, storage, warpgroup - first_consumer_warpgroup).run();
+    WideConsumer<T, levels, Parameters>(p, storage, warpgroup - first_consumer_warpgroup).run();
   } else if constexpr (Storage::coarse) {
     setmaxnreg_dec<Storage::coarse_registers>();
-    WideCoarse<T, levels>(p, storage).run();
+    WideCoarse<T, levels, Parameters>(p, storage).run();
   }
 }
 
@@ -536,7 +539,13 @@ template <class T, int levels>
 void launch_forward_wide(const ForwardParameters& parameters, int ctas, void* stream) {
   using Storage = ForwardWideStorage<levels>;
   static_assert(shared_storage_bytes<Storage> <= max_shared_bytes);
-  launch(forward_wide<T, levels>, ctas, Storage::threads, shared_storage_bytes<Storage>, stream, parameters);
+  constexpr std::size_t bytes = shared_storage_bytes<Storage>;
+  static const bool general = getenv("HKT_GENERAL") != nullptr;  // TEMPORARY
+  if (general || parameters.at_ends || parameters.start != 0 || parameters.queries != parameters.length)
+    launch(forward_wide<T, levels, ForwardParameters>, ctas, Storage::threads, bytes, stream, parameters);
+  else
+    launch(forward_wide<T, levels, AllQueriesParameters>, ctas, Storage::threads, bytes, stream,
+           AllQueriesParameters{parameters});
 }
 
 }  // namespace hkt::kernels::cuda::sm90
