@@ -66,7 +66,7 @@ void expect_convolved(const at::Tensor& x, int64_t taps, int64_t step, const std
   const double rows = std::sqrt(static_cast<double>(std::max<int64_t>(1, y.size(0) * y.size(1))));
   expect_close(ours[0], expected[0], tolerance(type), what + "y");
   expect_close(ours[1], expected[1], tolerance(type), what + "gradient of x");
-  expect_close(ours[2] / rows, expected[2] / rows, tolerance(type), what + "gradient of weight");
+  expect_close(ours[2].to(at::kDouble) / rows, expected[2] / rows, tolerance(type), what + "gradient of weight");
 }
 
 TEST_F(RowsCuda, ConvolutionsMatchTheirDefinition) {

@@ -5,8 +5,6 @@
 // slots in forward_deep.h.
 #pragma once
 
-#include <cstdlib>
-
 #include "common/launch.h"
 #include "sm90/forward.h"
 #include "sm90/forward_deep.h"
@@ -540,8 +538,7 @@ void launch_forward_wide(const ForwardParameters& parameters, int ctas, void* st
   using Storage = ForwardWideStorage<levels>;
   static_assert(shared_storage_bytes<Storage> <= max_shared_bytes);
   constexpr std::size_t bytes = shared_storage_bytes<Storage>;
-  static const bool general = getenv("HKT_GENERAL") != nullptr;  // TEMPORARY
-  if (general || parameters.at_ends || parameters.start != 0 || parameters.queries != parameters.length)
+  if (parameters.at_ends || parameters.start != 0 || parameters.queries != parameters.length)
     launch(forward_wide<T, levels, ForwardParameters>, ctas, Storage::threads, bytes, stream, parameters);
   else
     launch(forward_wide<T, levels, AllQueriesParameters>, ctas, Storage::threads, bytes, stream,
