@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A language model that generates on a GPU: its steps, which are replays of a CUDA graph, against forward passes. Skipped, aloud,
-// where there is no GPU.
+// A language model on a GPU: against the same on the CPU, in float32, which has kernels of its own there; and generating, whose
+// steps are replays of a CUDA graph, against forward passes. Skipped, aloud, where there is no GPU.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/autograd.h>
 #include <torch/cuda.h>
 #include <torch/utils.h>
 
@@ -44,6 +45,40 @@ std::vector<ModelConfig> models() {
   all[7].psd = Psd::tied;
   all[8].filter_on = FilterOn::projected, all[8].key_heads = 2, all[8].positions = Positions::none;
   return all;
+}
+
+class LanguageModelCuda : public ::testing::TestWithParam<ModelConfig> {
+ protected:
+  void SetUp() override {
+    if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU here";
+  }
+};
+
+TEST_P(LanguageModelCuda, HasTheNumbersOfTheCpu) {
+  torch::manual_seed(3);
+  LanguageModel model(GetParam());
+  {
+    const at::NoGradGuard no_grad;
+    for (auto& parameter : model->parameters()) parameter.add_(at::randn_like(parameter), 0.05);
+  }
+  const auto tokens = at::randint(50, {3, 101}, at::kLong);
+  const auto direction = at::randn({3, 101, 50});
+  std::vector<std::vector<at::Tensor>> found;
+  for (const auto& device : {at::Device(at::kCPU), gpu}) {
+    model->to(device);
+    const auto logits = model->forward(tokens.to(device));
+    auto results = torch::autograd::grad({logits}, model->parameters(), {direction.to(device)}, {}, false, true);
+    results.push_back(logits.detach());
+    found.emplace_back();
+    for (const auto& result : results) found.back().push_back(result.defined() ? result.cpu() : at::Tensor());
+  }
+  auto names = model->named_parameters().keys();
+  names.emplace_back("logits");
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (!found[0][i].defined()) continue;
+    const auto scale = found[0][i].abs().max().clamp_min(1e-6);
+    expect_close(found[1][i] / scale, found[0][i] / scale, 1e-4, names[i]);
+  }
 }
 
 class DecodingCuda : public ::testing::TestWithParam<ModelConfig> {
@@ -127,6 +162,7 @@ TEST_P(DecodingCuda, StepsInBfloat16AreCloseToAPrompt) {
     expect_close(steps.step(tokens.select(1, t)).cpu(), whole.select(1, t).cpu(), 3e-2, "token " + std::to_string(t));
 }
 
+INSTANTIATE_TEST_SUITE_P(Options, LanguageModelCuda, ::testing::ValuesIn(models()));
 INSTANTIATE_TEST_SUITE_P(Options, DecodingCuda, ::testing::ValuesIn(models()));
 
 }  // namespace

@@ -188,7 +188,7 @@ std::tuple<at::Tensor, at::Tensor> dense_backward(const at::Tensor& grad_any, co
 
 at::Tensor depthwise_forward(const at::Tensor& x, const at::Tensor& weight) {
 #ifdef HKT_WITH_CUDA
-  if (ops::depthwise_cuda_takes(x)) return ops::depthwise_cuda(x, weight, 2);
+  if (ops::depthwise_cuda_takes(x)) return ops::downsample_cuda(x, weight);
 #endif
   const int64_t rows = (x.size(1) + 1) / 2;
   auto y = at::empty({x.size(0), rows, x.size(2)}, x.options());
@@ -202,7 +202,7 @@ at::Tensor depthwise_forward(const at::Tensor& x, const at::Tensor& weight) {
 std::tuple<at::Tensor, at::Tensor> depthwise_backward(const at::Tensor& grad, const at::Tensor& x,
                                                       const at::Tensor& weight) {
 #ifdef HKT_WITH_CUDA
-  if (ops::depthwise_cuda_takes(x)) return ops::depthwise_backward_cuda(grad, x, weight, 2);
+  if (ops::depthwise_cuda_takes(x)) return ops::downsample_backward_cuda(grad, x, weight);
 #endif
   const int64_t rows = grad.size(1);
   auto grad_x = at::zeros(x.sizes(), x.options());

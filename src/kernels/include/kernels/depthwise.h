@@ -7,13 +7,14 @@
 
 namespace hkt::kernels::cuda {
 
-// y[b, m, c] = Σ_r weight[r, c] · x[b, step · m − r, c] for step · m < length; rows before the first are zeros. Channels lie side
-// by side in every array.
+// y[b, m, c] = Σ_r weight[r, c] · x[b, step · m − r, c] for step · m < length; rows before the first are zeros. A residual
+// convolution adds x[b, step · m, c]. Channels lie side by side in every array.
 struct Depthwise {
   Element element = Element::float32;  // of all arrays; not float64. Sums are float32
   std::int64_t batch = 0, length = 0;
   int width = 0, taps = 0;
   int step = 1;  // or 2
+  bool residual = false;
 
   const void* x = nullptr;  // strides in elements
   std::int64_t x_batch_stride = 0, x_row_stride = 0;
@@ -23,6 +24,7 @@ struct Depthwise {
 
 struct DepthwiseBackward : Depthwise {
   const void* grad_y = nullptr;
+  const void* add = nullptr;  // what is added to the gradient of x, if anything; laid out as it is
   void* grad_x = nullptr;
   void* grad_weight = nullptr;
 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Depthwise causal convolutions on CUDA. hkt::downsample and the module ShortConvolution call them; the operator has a gradient of
-// its own.
+// Depthwise causal convolutions on CUDA, for hkt::downsample, which has an autograd node of its own, and for the modules.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <tuple>
+#include <vector>
 
 #include "hkt/export.h"
 
@@ -15,12 +15,16 @@ namespace hkt::ops {
 // Whether these functions take x: they need CUDA, and not float64.
 HKT_EXPORT bool depthwise_cuda_takes(const at::Tensor& x);
 
-// y[b, m] = Σ_r weight[r] · x[b, step · m − r] for [B, T, width] and [taps, width], step being 1 or 2.
-at::Tensor depthwise_cuda(const at::Tensor& x, const at::Tensor& weight, std::int64_t step);
-std::tuple<at::Tensor, at::Tensor> depthwise_backward_cuda(const at::Tensor& grad, const at::Tensor& x,
-                                                           const at::Tensor& weight, std::int64_t step);
+// The parts of hkt::downsample for weights [taps, width].
+at::Tensor downsample_cuda(const at::Tensor& x, const at::Tensor& weight);
+std::tuple<at::Tensor, at::Tensor> downsample_backward_cuda(const at::Tensor& grad, const at::Tensor& x,
+                                                            const at::Tensor& weight);
 
-// The same with step 1, differentiable.
+// The levels of x [B, T, width], one after the other: [B·T + B·T_1 + …, width], level 0 being x and each further one the one before
+// it convolved with its weights, [taps, width], by steps of 2. Differentiable.
+HKT_EXPORT at::Tensor stacked_levels_cuda(const at::Tensor& x, const std::vector<at::Tensor>& weights);
+
+// The module ShortConvolution for weights [taps, width]: y[t] = x[t] + Σ_r weight[r] · x[t − r]. Differentiable.
 HKT_EXPORT at::Tensor short_convolution_cuda(const at::Tensor& x, const at::Tensor& weight);
 
 }  // namespace hkt::ops
