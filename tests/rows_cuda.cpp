@@ -114,37 +114,6 @@ TEST_F(RowsCuda, ConvolutionsRepeatTheirBits) {
   }
 }
 
-TEST_F(RowsCuda, StackedLevelsAreTheLevels) {
-  for (const auto type : {at::kFloat, at::kBFloat16})
-    for (const int64_t length : {1, 2, 3, 37, 64}) {
-      const auto x = random({3, length, 72}, type);
-      const auto x64 = in_double(x);
-      std::vector<at::Tensor> weights, inputs{x}, inputs64{x64};
-      auto level = x64;
-      std::vector<at::Tensor> levels64{x64.flatten(0, 1)};
-      for (int64_t l = 1; l < 5; ++l) {
-        weights.push_back(random({4, 72}, type));
-        inputs.push_back(weights.back());
-        inputs64.push_back(in_double(weights.back()));
-        level = convolved(level, inputs64.back(), 2);
-        levels64.push_back(level.flatten(0, 1));
-      }
-      const auto stacked = ops::stacked_levels_cuda(x, weights), stacked64 = at::cat(levels64);
-      ASSERT_EQ(stacked.sizes(), stacked64.sizes());
-      const auto what = std::string(at::toString(type)) + ", " + std::to_string(length) + " rows, ";
-      // A level is rounded before the next one is computed from it, and so are the gradients.
-      const double several = 20 * tolerance(type);
-      expect_close(stacked, stacked64, several, what + "levels");
-      const auto direction = at::randn(stacked.sizes(), x.options().requires_grad(false));
-      const auto ours = torch::autograd::grad({stacked}, inputs, {direction});
-      const auto expected = torch::autograd::grad({stacked64}, inputs64, {direction.to(at::kDouble)});
-      const double rows = std::sqrt(3. * static_cast<double>(length));
-      expect_close(ours[0], expected[0], several, what + "gradient of x");
-      for (size_t l = 1; l < inputs.size(); ++l)
-        expect_close(ours[l].to(at::kDouble) / rows, expected[l] / rows, several, what + "gradient of weights " + std::to_string(l));
-    }
-}
-
 // [B, T, heads, D] as complex numbers, times factors.
 at::Tensor turned(const at::Tensor& rows, const at::Tensor& factors) {
   const auto pairs = at::view_as_complex(rows.unflatten(3, {-1, 2}).contiguous());
@@ -178,32 +147,6 @@ TEST_F(RowsCuda, RotaryPositionsMatchTheirDefinition) {
           const auto grad64 = torch::autograd::grad(expected, {rows64}, directions64).front();
           expect_close(grad, grad64, tolerance(type), what + "gradient");
         }
-}
-
-TEST_F(RowsCuda, RotaryPositionsOfLevelsAreThoseOfEach) {
-  for (const int64_t length : {1, 2, 3, 37, 64}) {
-    std::vector<at::Tensor> levels, parts, directions;
-    const auto factors =
-        at::randn({length, 8}, at::TensorOptions(at::kComplexFloat).device(gpu));
-    for (int64_t l = 0, rows = length; l < 5; ++l, rows = (rows + 1) / 2) {
-      levels.push_back(random({3, rows, 6, 16}, at::kFloat));
-      for (auto& part : ops::rotary_cuda(levels.back(), factors.slice(0, 0, length, int64_t{1} << l), {4, 2})) {
-        directions.push_back(at::randn_like(part));
-        parts.push_back(part);
-      }
-    }
-    std::vector<at::Tensor> flat;
-    for (const auto& level : levels) flat.push_back(level.detach().flatten(0, 1));
-    const auto stacked = at::cat(flat).requires_grad_();
-    const auto all = ops::rotary_levels_cuda(stacked, factors, 3, 5, {4, 2});
-    ASSERT_EQ(all.size(), parts.size());
-    for (size_t i = 0; i < all.size(); ++i) EXPECT_TRUE(all[i].equal(parts[i]));
-    const auto grad = torch::autograd::grad(all, {stacked}, directions).front();
-    const auto grads = torch::autograd::grad(parts, levels, directions);
-    flat.clear();
-    for (const auto& one : grads) flat.push_back(one.flatten(0, 1));
-    EXPECT_TRUE(grad.equal(at::cat(flat)));
-  }
 }
 
 TEST_F(RowsCuda, RotaryPositionsOfOnePartHaveTheGradientOfThatPart) {

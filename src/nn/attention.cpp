@@ -8,11 +8,6 @@
 #include "hkt/ops.h"
 #include "positions.h"
 
-#ifdef HKT_WITH_CUDA
-#include "ops/depthwise_cuda.h"
-#include "ops/rotary_cuda.h"
-#endif
-
 namespace hkt {
 namespace {
 
@@ -46,37 +41,6 @@ at::Tensor autocast_once(const at::Tensor& x) {
   if (!at::autocast::is_autocast_available(device) || !at::autocast::is_autocast_enabled(device)) return x;
   return at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), x, device);
 }
-
-#ifdef HKT_WITH_CUDA
-// On a GPU small operators cost a launch each, and gradients of each level an addition. So where levels share their projection,
-// their rows are one matrix.
-bool can_stack(const HierarchicalAttentionImpl& attention, const at::Tensor& x) {
-  const auto& config = attention.config();
-  return config.levels > 1 && config.filter != Filter::dense && config.filter_on == FilterOn::input &&
-         config.projections == Projections::shared && config.positions == Positions::rotary &&
-         ops::depthwise_cuda_takes(x);
-}
-
-HierarchicalAttentionImpl::Projected projected_stack(HierarchicalAttentionImpl& attention, const at::Tensor& x,
-                                                     positions::Table& table) {
-  const auto& config = attention.config();
-  const int64_t width = config.head_width();
-  std::vector<at::Tensor> filters;
-  for (const auto& filter : attention.filters) filters.push_back(filter->weight.to(x.scalar_type()));
-  const auto rows = at::linear(ops::stacked_levels_cuda(x, filters), attention.query_key_weight(0));
-  const auto factors = positions::rotations(table, x.size(1), width, rows.scalar_type(), x.device());
-  const auto parts = head_parts(config);
-  const auto all = ops::rotary_levels_cuda(rows.unflatten(1, {-1, width}), factors, x.size(0), config.levels, parts);
-  HierarchicalAttentionImpl::Projected result;
-  for (auto part = all.begin(); part != all.end(); part += std::ssize(parts)) {
-    const auto level = static_cast<int64_t>(result.q.size());
-    const auto [q, k] = with_keys(attention, {part, part + std::ssize(parts)}, level);
-    result.q.push_back(q);
-    result.k.push_back(k);
-  }
-  return result;
-}
-#endif
 
 }  // namespace
 
@@ -214,11 +178,7 @@ at::Tensor HierarchicalAttentionImpl::forward(const at::Tensor& input, const std
                     "; HierarchicalAttention needs [batch, length, ", config_.width, "].");
   const auto x = autocast_once(input);
   const auto mixed = convolution ? convolution(x) : x;
-#ifdef HKT_WITH_CUDA
-  const auto [q, k] = can_stack(*this, mixed) ? projected_stack(*this, mixed, *rotations_) : projected(hierarchy(mixed));
-#else
   const auto [q, k] = projected(hierarchy(mixed));
-#endif
   const auto& value_input = config_.convolution_on == ConvolutionOn::qkv ? mixed : x;
   const auto v = value(value_input).unflatten(2, {-1, config_.head_width()}).transpose(1, 2);
   const auto [out, lse] = hkt::attention(q, k, v, weights(), config_.mask == Mask::causal, lengths);

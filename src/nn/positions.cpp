@@ -81,10 +81,6 @@ std::vector<at::Tensor> rotate(Table& table, const at::Tensor& x, int64_t stride
   return cut;
 }
 
-at::Tensor rotations(Table& table, int64_t length, int64_t width, at::ScalarType type, const at::Device& device) {
-  return factors(table, length, width, type, device).narrow(0, 0, length);
-}
-
 at::Tensor all_rotations(Table& table, int64_t end, int64_t width, at::ScalarType type, const at::Device& device) {
   return factors(table, end, width, type, device);
 }

@@ -23,9 +23,6 @@ at::Tensor sinusoids(Table& table, int64_t length, int64_t width, const at::Tens
 // parts of so many heads: [B, part, T, width] each.
 std::vector<at::Tensor> rotate(Table& table, const at::Tensor& x, int64_t stride, at::IntArrayRef parts);
 
-// The factors that rotate the rows of [B, length, …], complex [length, width / 2]; `type` is that of the rows.
-at::Tensor rotations(Table& table, int64_t length, int64_t width, at::ScalarType type, const at::Device& device);
-
 // The factors that rotate rows at each position below `end`, and some more: complex, [at least end, width / 2].
 at::Tensor all_rotations(Table& table, int64_t end, int64_t width, at::ScalarType type, const at::Device& device);
 

@@ -6,8 +6,6 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <numeric>
-
 #include "attention_problem.h"
 #include "device_cuda.h"
 #include "kernels/depthwise.h"
@@ -37,10 +35,10 @@ void describe(kernels::cuda::Depthwise& problem, const at::Tensor& x, const at::
   problem.weight = weight.const_data_ptr();
 }
 
-// y, or into y if that is defined; x and weight as the kernels read them.
-at::Tensor convolve(const at::Tensor& x, const at::Tensor& weight, Form form, at::Tensor y = {}) {
+// x and weight are as the kernels read them, as is the gradient below.
+at::Tensor convolve(const at::Tensor& x, const at::Tensor& weight, Form form) {
   const auto rows = form == Form::downsampling ? (x.size(1) + 1) / 2 : x.size(1);
-  if (!y.defined()) y = at::empty({x.size(0), rows, x.size(2)}, x.options());
+  auto y = at::empty({x.size(0), rows, x.size(2)}, x.options());
   kernels::cuda::Depthwise problem;
   describe(problem, x, weight, form);
   problem.y = y.data_ptr();
@@ -48,14 +46,12 @@ at::Tensor convolve(const at::Tensor& x, const at::Tensor& weight, Form form, at
   return y;
 }
 
-// The gradients of x, with `add` added to it if that is defined, and of weight.
 std::tuple<at::Tensor, at::Tensor> gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                                             Form form, const at::Tensor& add = {}) {
+                                             Form form) {
   auto grad_x = at::empty(x.sizes(), x.options()), grad_weight = at::empty(weight.sizes(), weight.options());
   kernels::cuda::DepthwiseBackward problem;
   describe(problem, x, weight, form);
   problem.grad_y = grad.const_data_ptr();
-  if (add.defined()) problem.add = add.const_data_ptr();
   problem.grad_x = grad_x.data_ptr();
   problem.grad_weight = grad_weight.data_ptr();
   const auto device = current_device();
@@ -83,64 +79,6 @@ struct ShortConvolution : torch::autograd::Function<ShortConvolution> {
   }
 };
 
-// Levels within a stack of them.
-class Stack {
- public:
-  Stack(std::int64_t batch, std::int64_t length, std::size_t levels) : batch_(batch), lengths_{length} {
-    while (lengths_.size() < levels) lengths_.push_back((lengths_.back() + 1) / 2);
-  }
-  std::int64_t rows() const { return batch_ * std::accumulate(lengths_.begin(), lengths_.end(), std::int64_t{0}); }
-  at::Tensor level(const at::Tensor& stacked, std::size_t l) const {
-    const auto first = batch_ * std::accumulate(lengths_.begin(), lengths_.begin() + static_cast<std::ptrdiff_t>(l),
-                                                std::int64_t{0});
-    return stacked.narrow(0, first, batch_ * lengths_[l]).view({batch_, lengths_[l], stacked.size(1)});
-  }
-
- private:
-  std::int64_t batch_;
-  std::vector<std::int64_t> lengths_;
-};
-
-struct StackedLevels : torch::autograd::Function<StackedLevels> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const variable_list& weights) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    const c10::cuda::CUDAGuard on_device(x.device());
-    const Stack stack(x.size(0), x.size(1), weights.size() + 1);
-    const auto stacked = at::empty({stack.rows(), x.size(2)}, x.options());
-    stack.level(stacked, 0).copy_(x);
-    variable_list saved;
-    for (std::size_t l = 0; l < weights.size(); ++l) {
-      saved.push_back(weights[l].contiguous());
-      convolve(stack.level(stacked, l), saved.back(), Form::downsampling, stack.level(stacked, l + 1));
-    }
-    saved.push_back(stacked);
-    context->saved_data["batch"] = x.size(0);
-    context->saved_data["length"] = x.size(1);
-    context->save_for_backward(saved);
-    return stacked;
-  }
-
-  // From the coarsest level on, whose gradient is complete.
-  static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    TORCH_CHECK_NOT_IMPLEMENTED(!at::GradMode::is_enabled(),
-                                "the levels of hkt on CUDA have a first derivative only; the second is not "
-                                "implemented.");
-    const auto saved = context->get_saved_variables();
-    const auto& stacked = saved.back();
-    const c10::cuda::CUDAGuard on_device(stacked.device());
-    const auto levels = saved.size();
-    const Stack stack(context->saved_data["batch"].toInt(), context->saved_data["length"].toInt(), levels);
-    const auto grad = grads.front().contiguous();
-    variable_list results(levels);
-    auto& own = results.front();
-    own = stack.level(grad, levels - 1);
-    for (auto l = levels - 1; l > 0; --l)
-      std::tie(own, results[l]) =
-          gradients(own, stack.level(stacked, l - 1), saved[l - 1], Form::downsampling, stack.level(grad, l - 1));
-    return results;
-  }
-};
-
 }  // namespace
 
 bool depthwise_cuda_takes(const at::Tensor& x) { return x.is_cuda() && x.scalar_type() != at::kDouble; }
@@ -154,10 +92,6 @@ std::tuple<at::Tensor, at::Tensor> downsample_backward_cuda(const at::Tensor& gr
                                                             const at::Tensor& weight) {
   const c10::cuda::CUDAGuard on_device(x.device());
   return gradients(grad.contiguous(), with_adjacent_channels(x), weight.contiguous(), Form::downsampling);
-}
-
-at::Tensor stacked_levels_cuda(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
-  return StackedLevels::apply(x, weights);
 }
 
 at::Tensor short_convolution_cuda(const at::Tensor& x, const at::Tensor& weight) { return ShortConvolution::apply(x, weight); }

@@ -45,21 +45,11 @@ __device__ __forceinline__ void add_product(float (&sums)[count], const Factors&
   for (int i = 0; i < count; ++i) sums[i] = fmaf(factors[i], x[i], sums[i]);
 }
 
-// For each of the thread's rows the sum over taps of weight · input(row, tap), where `has` says that there is such an input, and
-// of `add`, if that is not null.
+// For each of the thread's rows the sum over taps of weight · input(row, tap), where `has` says that there is such an input.
 template <class T, int count, class Has, class Input>
-__device__ __forceinline__ void convolve(const Depthwise& p, int column, T* to, const T* add, std::int64_t first,
-                                         std::int64_t rows, const Has& has, const Input& input) {
+__device__ __forceinline__ void convolve(const Depthwise& p, int column, T* to, std::int64_t first, std::int64_t rows,
+                                         const Has& has, const Input& input) {
   float sums[rows_per_thread][count] = {};
-  if (add != nullptr) {
-#pragma unroll
-    for (int i = 0; i < rows_per_thread; ++i) {
-      if (first + i >= rows) continue;
-      const auto start = load_packet<count>(add + (first + i) * p.width);
-#pragma unroll
-      for (int c = 0; c < count; ++c) sums[i][c] = start[c];
-    }
-  }
   for (int tap = 0; tap < p.taps; ++tap) {
     const auto stored =
         load_packet<count>(static_cast<const T*>(p.weight) + static_cast<std::int64_t>(tap) * p.width + column);
@@ -83,7 +73,7 @@ __global__ void __launch_bounds__(threads) forward_kernel(const __grid_constant_
   for (std::int64_t b = blockIdx.y; b < p.batch; b += gridDim.y) {
     const T* x = static_cast<const T*>(p.x) + b * p.x_batch_stride + place.column;
     convolve<T, count>(
-        p, place.column, static_cast<T*>(p.y) + b * rows * p.width + place.column, nullptr, place.row, rows,
+        p, place.column, static_cast<T*>(p.y) + b * rows * p.width + place.column, place.row, rows,
         [&](std::int64_t row, int tap) { return p.step * row >= tap; },
         [&](std::int64_t row, int tap) { return x + (p.step * row - tap) * p.x_row_stride; });
   }
@@ -97,10 +87,8 @@ __global__ void __launch_bounds__(threads) backward_x_kernel(const __grid_consta
   const int shift = p.step - 1;
   for (std::int64_t b = blockIdx.y; b < p.batch; b += gridDim.y) {
     const T* grad_y = static_cast<const T*>(p.grad_y) + b * rows * p.width + place.column;
-    const std::int64_t first = b * p.length * p.width + place.column;
     convolve<T, count>(
-        p, place.column, static_cast<T*>(p.grad_x) + first,
-        p.add == nullptr ? nullptr : static_cast<const T*>(p.add) + first, place.row, p.length,
+        p, place.column, static_cast<T*>(p.grad_x) + b * p.length * p.width + place.column, place.row, p.length,
         [&](std::int64_t row, int tap) { return ((row + tap) & shift) == 0 && (row + tap) >> shift < rows; },
         [&](std::int64_t row, int tap) { return grad_y + ((row + tap) >> shift) * p.width; });
   }
@@ -185,7 +173,7 @@ void depthwise_forward(const Depthwise& p, const Device& device) {
 
 void depthwise_backward(const DepthwiseBackward& p, const Device& device, void* workspace) {
   if (p.taps == 0 || p.width == 0) return;
-  const bool whole = has_whole_packets(p) && is_packet_aligned(p.grad_y) && is_packet_aligned(p.grad_x) && is_packet_aligned(p.add);
+  const bool whole = has_whole_packets(p) && is_packet_aligned(p.grad_y) && is_packet_aligned(p.grad_x);
   with_packets(p.element, whole, [&]<class T, int count>() {
     if (p.batch > 0 && p.length > 0)
       launch(backward_x_kernel<T, count>, grid_for<count>(p, p.length), threads, 0, device.stream, p);

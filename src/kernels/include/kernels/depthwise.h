@@ -24,7 +24,6 @@ struct Depthwise {
 
 struct DepthwiseBackward : Depthwise {
   const void* grad_y = nullptr;
-  const void* add = nullptr;  // what is added to the gradient of x, if anything; laid out as it is
   void* grad_x = nullptr;
   void* grad_weight = nullptr;
 };

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <tuple>
-#include <vector>
 
 #include "hkt/export.h"
 
@@ -19,10 +18,6 @@ HKT_EXPORT bool depthwise_cuda_takes(const at::Tensor& x);
 at::Tensor downsample_cuda(const at::Tensor& x, const at::Tensor& weight);
 std::tuple<at::Tensor, at::Tensor> downsample_backward_cuda(const at::Tensor& grad, const at::Tensor& x,
                                                             const at::Tensor& weight);
-
-// The levels of x [B, T, width], one after the other: [B·T + B·T_1 + …, width], level 0 being x and each further one the one before
-// it convolved with its weights, [taps, width], by steps of 2. Differentiable.
-HKT_EXPORT at::Tensor stacked_levels_cuda(const at::Tensor& x, const std::vector<at::Tensor>& weights);
 
 // The module ShortConvolution for weights [taps, width]: y[t] = x[t] + Σ_r weight[r] · x[t − r]. Differentiable.
 HKT_EXPORT at::Tensor short_convolution_cuda(const at::Tensor& x, const at::Tensor& weight);

@@ -17,9 +17,4 @@ HKT_EXPORT bool rotary_cuda_takes(const at::Tensor& rows);
 // are cut into parts of these sizes: [B, part, T, D] each. factors has no gradient.
 HKT_EXPORT std::vector<at::Tensor> rotary_cuda(const at::Tensor& rows, const at::Tensor& factors, at::IntArrayRef parts);
 
-// The same for the rows of several levels one after the other, [B·T + B·T_1 + …, heads, D]: level l has every 2^l-th of the
-// factors. The parts of level 0, then those of level 1, and so on.
-HKT_EXPORT std::vector<at::Tensor> rotary_levels_cuda(const at::Tensor& rows, const at::Tensor& factors,
-                                                      int64_t batch, int64_t levels, at::IntArrayRef parts);
-
 }  // namespace hkt::ops
