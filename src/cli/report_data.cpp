@@ -134,7 +134,7 @@ ordered_json curve_of(const ordered_json& record, const std::string& model, bool
   double seconds = 0;
   for (const auto& epoch : record["epochs"]) {
     seconds += epoch.value("seconds", 0.0);
-    curve["epochs"].push_back(epoch.value("epoch", 0) + 1);
+    curve["epochs"].push_back(epoch.value("epoch", 0.0) + 1);
     curve["seconds"].push_back(seconds);
     if (language) {
       curve["bytes"].push_back(epoch.value("step", 0.0) * setting(record, "train", "batch").get<double>() *

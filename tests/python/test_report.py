@@ -72,6 +72,21 @@ def opened(page, width, profile):
     return re.sub(r"<script.*?</script>", "", process.stdout, flags=re.S)
 
 
+BAD_PAGE = """<!doctype html><html lang="en" data-ready="yes"><main><h1>A</h1><h3>skips</h3>
+<p style="color: #bbb; background: #fff">pale</p><p style="width: 3000px">wide</p><div role="img" aria-label="short"></div>
+<div class="plot" role="img" aria-label="a plot that nothing was ever drawn in"></div><table><tr><td>1</td></tr></table><p>NaN</p>
+<script>console.error('told')</script></main></html>"""
+
+
+@needs_chromium
+def test_what_is_wrong_with_a_page_is_seen(tmp_path, browser):  # noqa: F811
+    (tmp_path / "bad.html").write_text(BAD_PAGE)
+    browser.open(tmp_path / "bad.html", 390)
+    troubles = " | ".join(browser.audit())
+    for words in ("told", "skips a level", "“pale” has a contrast", "“wide” reaches", "described by “short”", "not drawn", "no headers", "the text has “NaN”"):
+        assert words in troubles
+
+
 @needs_chromium
 @views
 def test_the_page_is_good_to_look_at(page, browser, width, dark):  # noqa: F811

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The report: who is who. Names for people, the runs of an experiment, and what differs between runs.
 const published = data.published || { paper: {}, long_range_arena: {} };
+// A file may leave out a section whose keys are at their defaults.
+data.runs.forEach(run => { run.config = { model: {}, train: {}, data: {}, ...run.config }; });
 const isLanguage = run => run.config.model.kind === 'language';
 const isLanguageTable = comparison => comparison.kind === 'language';
 const isHierarchical = model => (model.level_weights[0] || []).length > 1;

@@ -16,9 +16,9 @@ function title() {
 function answer() {
   add(page, element('h1', title()));
   const answers = (data.answers || []).map(readable);
-  if (answers.length > 2) add(page, add(element('ul'), ...answers.map(text => element('li', text))));
-  else answers.forEach(text => add(page, element('p', text, { class: 'answer' })));
+  if (answers.length <= 3) answers.forEach(text => add(page, element('p', text, { class: answers.length < 3 ? 'answer' : '' })));
   if (data.comparisons.length > 1) overview();
+  if (answers.length > 3) add(folded(page, 'The same in sentences'), add(element('ul'), ...answers.map(text => element('li', text))));
 }
 
 // ---- experiments
@@ -43,13 +43,13 @@ function overview() {
     return [...new Set([pairs[0], last(pairs)])].filter(Boolean).map(([found, own, base]) => {
       const language = isLanguageTable(comparison), contrast = contrastOf(comparison, found);
       const score = model => language ? bits(model.mean) : model.mean.toFixed(2) + ' %';
-      return [comparison.short, { text: nameOf(own, comparison) + ' vs. ' + nameOf(base, comparison), class: 'left wide' }, score(own), score(base),
-        signed(contrast.difference, contrast.digits), interval(contrast.interval, contrast.digits), verdictCell(contrast)];
+      return [comparison.short, score(own), score(base), signed(contrast.difference, contrast.digits), verdictCell(contrast), interval(contrast.interval, contrast.digits) || '–',
+        { text: nameOf(own, comparison) + ' vs. ' + nameOf(base, comparison), class: 'left wide' }];
     });
   });
   if (!rows.length) return;
   add(page, element('h2', 'HKT against standard attention'));
-  table(page, ['experiment', { text: 'models', class: 'left' }, 'first', 'second', 'difference', '95 %', { text: '', class: 'left', 'aria-label': 'verdict' }], rows);
+  table(page, ['experiment', 'HKT', 'standard', 'difference', { text: 'HKT is', class: 'left' }, '95 %', { text: 'which models', class: 'left' }], rows);
   add(page, element('p', 'Test accuracy, or bits per byte of language models, of which fewer are better. Brackets: 95 % intervals of the difference over seeds; where one contains zero, nothing is decided.', { class: 'soft' }));
 }
 

@@ -2,7 +2,7 @@
 // The report: one table of verdicts, claims by models; the levels' λ and effective shares; how Gaussian the scores are. What
 // carries each verdict is folded away beneath it.
 // The claims are about HKT, so that its models come first.
-const examined = data.runs.filter(run => run.theory && run.theory.claims.length).sort((a, b) => Number(b.config.model.levels > 1) - Number(a.config.model.levels > 1));
+const examined = data.runs.filter(run => run.theory && Array.isArray(run.theory.claims) && run.theory.claims.length).sort((a, b) => Number(b.config.model.levels > 1) - Number(a.config.model.levels > 1));
 
 const headsOf = run => run.theory.blocks.flatMap(block => block.heads.map(head => ({ ...head, name: 'block ' + block.block + ', head ' + head.head })));
 // Older files call the tests of normality gaussianity.
@@ -150,12 +150,15 @@ function levels() {
   if (!runs.length) return;
   add(page, element('h2', 'What the levels do'));
   add(page, element('p', 'λ is a level’s weight, learned for each head; before training it is the same for all. But filters can take over what λ gives, so the effective share is what counts: how much of what distinguishes the keys for a query comes from the level. Shares sum to 1; a negative one works against the others. Shades: from 0 to 1, both alike.'));
-  runs.forEach((run, i) => levelTable(i === 0 ? page : folded(page, 'Levels of ' + run.label), run, i === 0));
+  levelTable(page, runs[0]);
+  if (runs.length === 1) return;
+  const others = folded(page, 'Levels of ' + (runs.length > 2 ? 'the ' + (runs.length - 1) + ' other models' : runs[1].label));
+  runs.slice(1).forEach(run => levelTable(others, run));
 }
 
-function levelTable(place, run, titled) {
+function levelTable(place, run) {
   const rows = levelRows(run), numbers = rows[0].weights.map((_, level) => level);
-  if (titled) add(place, element('h3', run.label));
+  add(place, element('h3', run.label));
   const middle = pick => numbers.map(level => { const values = rows.map(row => pick(row)[level]).filter(finite); return values.length ? mean(values) : undefined; });
   // Files without shares of each head have means over heads, if any.
   const probe = last((run.probes || []).filter(one => (one.shares || []).some(finite)));
