@@ -104,8 +104,8 @@ void trim_head(ordered_json& head, bool quantiles) {
     for (const char* key : {"normality", "gaussianity"}) {
       if (!level.contains(key) || !level[key].is_object()) continue;
       level[key]["kurtosis_ratio"] = kurtosis_ratio(level[key]);
-      keep(level[key],
-           {"kurtosis_ratio", "kurtosis_p", "skewness_p", quantiles ? "first_component" : "kurtosis_ratio"});
+      if (!quantiles) level[key].erase("first_component");
+      keep(level[key], {"kurtosis_ratio", "kurtosis_p", "skewness_p", "first_component"});
       quantiles = false;
     }
   }
@@ -154,7 +154,9 @@ ordered_json curves_of(const ordered_json& results) {
   for (const auto& model : results["models"]) {
     const auto names = model["runs"].get<std::vector<std::string>>();
     for (const auto& record : results["runs"]) {
-      if (record["epochs"].empty() || std::find(names.begin(), names.end(), record["name"]) == names.end()) continue;
+      if (record["epochs"].empty() ||
+          std::find(names.begin(), names.end(), record["name"].get<std::string>()) == names.end())
+        continue;
       curves.push_back(curve_of(record, model["name"], language));
     }
   }

@@ -11,9 +11,11 @@ async () => {
   document.querySelectorAll('details').forEach(details => { details.open = true; });
   const places = [...document.querySelectorAll('.plot')];
   const isDrawn = place => place.querySelector('.main-svg') !== null;
-  for (let round = 0; round < 100 && !places.every(isDrawn); ++round) {
-    (places.find(place => !isDrawn(place)) || document.body).scrollIntoView();
-    await pause(50);
+  for (const place of places) {
+    for (let round = 0; round < 20 && !isDrawn(place); ++round) {
+      place.scrollIntoView();
+      await pause(50);
+    }
   }
   scrollTo(0, 0);
   await pause(300);

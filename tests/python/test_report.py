@@ -95,6 +95,36 @@ def test_the_page_is_good_to_look_at(page, browser, width, dark):  # noqa: F811
     assert browser.evaluate("document.querySelectorAll('.plot').length") >= 8
 
 
+@needs_chromium
+def test_plots_follow_day_and_night(page, browser):  # noqa: F811
+    colors = {}
+    browser.open(page, dark=False)
+    for name in ("light", "dark"):
+        browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+        colors[name] = browser.evaluate("""(async () => {
+            const place = [...document.querySelectorAll('.plot')].find(one => one.checkVisibility());
+            place.scrollIntoView();
+            await new Promise(done => setTimeout(done, 300));
+            return [place.layout.font.color, getComputedStyle(document.documentElement).getPropertyValue('--ink').trim()];
+        })()""")
+        assert colors[name][0] == colors[name][1]
+    assert colors["light"] != colors["dark"]
+
+
+def test_what_the_page_keeps_of_the_theory_is_what_was_found(page, runs):
+    for shown in data_of(page)["runs"]:
+        found = json.loads((runs / shown["name"] / "theory.json").read_text())
+        assert shown["theory"]["claims"] == found["claims"]
+        pairs = [pair for own, full in zip(shown["theory"]["blocks"], found["blocks"], strict=True) for pair in zip(own["heads"], full["heads"], strict=True)]
+        for head, whole in pairs:
+            assert [depth["kl"] for depth in head["depth"]] == pytest.approx([depth["kl"] for depth in whole["depth"]], rel=1e-5)
+            for level, full in zip(head["levels"], whole["levels"], strict=True):
+                assert [level[key] for key in ("weight", "share")] == pytest.approx([full[key] for key in ("weight", "share")], rel=1e-5)
+                for key in ("kurtosis_ratio", "kurtosis_p", "skewness_p"):
+                    value, expected = ((one["normality"] or {}).get(key) for one in (level, full))
+                    assert value is expected is None or value == pytest.approx(expected, rel=1e-5)
+
+
 def test_a_page_about_runs_is_small(page):
     assert page.stat().st_size < 2_000_000
 
@@ -124,7 +154,7 @@ def test_what_differs_between_runs_stands_in_the_table(runs, browser, tmp_path):
     browser.open(tmp_path / "page.html", 390)
     rows = browser.evaluate("[...document.querySelector('table').rows].map(row => [...row.cells].map(cell => cell.textContent))")
     assert [row[rows[0].index("learning rate")] for row in rows[1:]] == ["0.001", "0.002"]
-    assert rows[0][:3] == ["run", "validation", "test"], "a phone shows these"
+    assert rows[0][:3] == ["run", "validation", "learning rate"], "a phone shows these"
     assert browser.audit() == []
 
 

@@ -33,6 +33,10 @@ const titleOf = comparison => experimentName(comparison.experiment) + ', ' + com
 const modelIn = (comparison, name) => comparison.models.find(model => model.name === name);
 const valuesOf = model => model.test_accuracy || model.test_bits_per_byte;
 
+// Runs of one name are told apart by their folders.
+data.runs.forEach(run => { run.twice = !run.experiment && data.runs.some(other => other !== run && !other.experiment && other.name === run.name); });
+data.runs.forEach(run => { if (run.twice && run.folder) run.name = run.folder; });
+
 // Of an experiment's runs the page has the first seed's, one for each model.
 data.runs.forEach(run => {
   run.home = data.comparisons.find(comparison => comparison.experiment === run.experiment && comparison.budget === run.budget && modelIn(comparison, run.of));

@@ -40,10 +40,11 @@ function overview() {
   const rows = data.comparisons.flatMap(comparison => {
     const pairs = comparison.comparisons.map(found => [found, modelIn(comparison, found.model), modelIn(comparison, found.with)])
       .filter(([, own, base]) => own && base && isHierarchical(own) && !isHierarchical(base));
-    return [...new Set([pairs[0], last(pairs)])].filter(Boolean).map(([found, own, base]) => {
+    return [...new Set([pairs[0], last(pairs)])].filter(Boolean).map(([found, own, base], i) => {
+      const other = own === pairs[0][1] ? 'vs. ' + nameOf(base, comparison) : nameOf(own, comparison).replace(/^HKT, /, '');
       const language = isLanguageTable(comparison), contrast = contrastOf(comparison, found);
       const score = model => language ? bits(model.mean) : model.mean.toFixed(2) + ' %';
-      return [comparison.short, score(own), score(base), signed(contrast.difference, contrast.digits), verdictCell(contrast), interval(contrast.interval, contrast.digits) || '–',
+      return [comparison.short + (i ? ': ' + other : ''), score(own), score(base), signed(contrast.difference, contrast.digits), verdictCell(contrast), interval(contrast.interval, contrast.digits) || '–',
         { text: nameOf(own, comparison) + ' vs. ' + nameOf(base, comparison), class: 'left wide' }];
     });
   });
@@ -58,7 +59,7 @@ function experiments() {
   if (data.comparisons.length) add(page, element('h2', many ? 'The experiments' : 'Results'));
   data.comparisons.forEach(comparison => {
     const place = many ? folded(page, titleOf(comparison)) : page;
-    if (!many) add(place, element('h3', titleOf(comparison)));
+    if (!many && data.comparisons.length + ownRuns.length > 1) add(place, element('h3', titleOf(comparison)));
     const grid = gridIn(place);
     if (isLanguageTable(comparison)) {
       positionFigure(grid, comparison.short, comparison.models.map(model => ({ name: nameOf(model, comparison), ranges: model.by_position })), colorIndexOf(comparison.models, isHierarchical));
@@ -212,10 +213,11 @@ function runsTable() {
     return '–';
   };
   const validated = run => !finite(run.best_validation) ? '–' : isLanguage(run) ? bits(run.best_validation) : percent(run.best_validation);
+  const tested = ownRuns.some(run => run.test);
   const language = ownRuns.every(isLanguage), mixed = !language && ownRuns.some(isLanguage);
   add(page, element('h2', ownRuns.length > 1 ? 'The runs' : 'The run'));
-  table(page, ['run', 'validation', 'test', ...separate.map(({ key }) => keyText(key)), 'epochs', 's/epoch', 'parameters', { text: 'model', class: 'left' }], ownRuns.map((run, i) => [
-    run.name, validated(run), scored(run), ...separate.map(({ values }) => settingText(values[i])), run.epochs.length || '–',
+  table(page, ['run', 'validation', ...(tested ? ['test'] : []), ...separate.map(({ key }) => keyText(key)), 'epochs', 's/epoch', 'parameters', { text: 'model', class: 'left' }], ownRuns.map((run, i) => [
+    run.name, validated(run), ...(tested ? [scored(run)] : []), ...separate.map(({ values }) => settingText(values[i])), run.epochs.length || '–',
     run.epochs.length ? mean(run.epochs.map(epoch => epoch.seconds)).toFixed(1) : '–', count(run.parameters), { text: run.summary, class: 'left wide' }]));
   if (ownRuns.some(run => finite(run.best_validation) || run.test)) add(page, element('p', (language ? 'Bits per byte; fewer are better. ' : mixed ? 'Accuracy of classifiers; bits per byte of language models, of which fewer are better. ' : 'Accuracy. ') + 'Validation: the best epoch.' +
     (ownRuns.length > 1 && !differing.length ? ' The settings of these runs are the same.' : ''), { class: 'soft' }));

@@ -4,7 +4,7 @@
 // The claims are about HKT, so that its models come first.
 const examined = data.runs.filter(run => run.theory && Array.isArray(run.theory.claims) && run.theory.claims.length).sort((a, b) => Number(b.config.model.levels > 1) - Number(a.config.model.levels > 1));
 
-const headsOf = run => run.theory.blocks.flatMap(block => block.heads.map(head => ({ ...head, name: 'block ' + block.block + ', head ' + head.head })));
+const headsOf = run => run.theory.blocks.flatMap(block => block.heads.map(head => ({ ...head, name: 'block ' + block.block + ', head ' + head.head, short: block.block + ', ' + head.head })));
 // Older files call the tests of normality gaussianity.
 const testOf = level => level.normality || level.gaussianity || {};
 const shortTitles = { psd: 'B is positive semidefinite', 'psd-implication': 'B ⪰ 0 makes scores ⪰ 0', decomposition: 'Two parts, kept apart', independence: 'Parts are independent', subsumption: 'Contains standard attention',
@@ -36,12 +36,22 @@ function claims() {
   known.forEach(claim => {
     add(place, element('h3', title(claim) + ' (' + claim.paper + ')'));
     add(place, element('p', claim.title + '.' + (claim.rule ? ' Rule: ' + claim.rule + '.' : ''), { class: 'soft' }));
-    examined.forEach(run => {
-      const found = own(run, claim);
-      if (found) add(place, add(element('p'), element('span', run.label + ': ' + found.verdict + '. ', { class: 'verdict ' + kindOf(found.verdict) }), found.sentence));
-    });
+    reasons(place, examined.map(run => [run, own(run, claim)]).filter(([, found]) => found));
     const grid = gridIn(place);
     part(() => (claimFigures[claim.claim] || (() => {}))(grid), grid);
+  });
+}
+
+// Models of which the same is said are named together.
+function reasons(place, found) {
+  const texts = new Map();
+  found.forEach(([run, { verdict, sentence }]) => {
+    const key = JSON.stringify([verdict, sentence]);
+    texts.set(key, [...(texts.get(key) || []), run.label]);
+  });
+  texts.forEach((labels, key) => {
+    const [verdict, sentence] = JSON.parse(key);
+    add(place, add(element('p'), element('span', labels.join('; ') + ': ' + verdict + '. ', { class: 'verdict ' + kindOf(verdict) }), readable(sentence)));
   });
 }
 
@@ -139,9 +149,9 @@ function normalBelow(x) {
 
 function levelRows(run) {
   const heads = run.theory && run.theory.blocks ? headsOf(run) : [];
-  if (heads.length) return heads.map(head => ({ name: head.name, weights: head.levels.map(level => level.weight), shares: head.levels.map(level => level.share) }));
+  if (heads.length) return heads.map(head => ({ name: head.short, weights: head.levels.map(level => level.weight), shares: head.levels.map(level => level.share) }));
   const trained = run.epochs.length ? last(run.epochs).level_weights || [] : [];
-  return trained.flatMap((block, b) => block.map((weights, h) => ({ name: 'block ' + b + ', head ' + h, weights, shares: weights.map(() => undefined) })));
+  return trained.flatMap((block, b) => block.map((weights, h) => ({ name: b + ', ' + h, weights, shares: weights.map(() => undefined) })));
 }
 
 function levels() {
@@ -165,8 +175,8 @@ function levelTable(place, run) {
   const shares = middle(row => row.shares);
   const all = { name: 'mean', weights: middle(row => row.weights), shares: shares.some(finite) || !probe ? shares : probe.shares };
   const cells = list => list.map(value => shareCell(value, finite(value) ? minus(value.toFixed(2)) : '–')), shared = all.shares.some(finite);
-  const scroll = table(place, ['level', ...numbers, ...(shared ? numbers : [])], [...rows, all].map(row => [row.name, ...cells(row.weights), ...(shared ? cells(row.shares) : [])]),
-    [['', 1], ['λ', numbers.length], ...(shared ? [['effective share', numbers.length]] : [])]);
+  const scroll = table(place, ['block, head', ...numbers, ...(shared ? numbers : [])], [...rows, all].map(row => [row.name, ...cells(row.weights), ...(shared ? cells(row.shares) : [])]),
+    [['', 1], ['λ, level', numbers.length], ...(shared ? [['effective share, level', numbers.length]] : [])]);
   scroll.firstChild.className = 'small';
   if (!shared) add(place, element('p', 'This file has no effective shares: it was written before they were recorded.', { class: 'soft' }));
 }
@@ -197,13 +207,13 @@ function gaussian() {
 }
 
 function kurtosisFigure(grid, runs) {
-  const lines = runs.flatMap((run, r) => last(probesOf(run)).kurtosis_ratio.map((_, level) => ({ name: (runs.length > 1 ? (run.short || run.name) + ', ' : '') + 'level ' + level, level, dash: dashes[r % 4],
+  const lines = runs.flatMap((run, r) => last(probesOf(run)).kurtosis_ratio.map((_, level) => ({ name: (runs.length > 1 ? (run.short || run.name) + ', ' : '') + 'level ' + level, run, dash: dashes[r % 4],
     x: probesOf(run).map(probe => probe.epoch), y: probesOf(run).map(probe => probe.kurtosis_ratio[level] ?? null) }))).filter(line => line.y.some(finite));
   const values = lines.flatMap(line => line.y).filter(finite), low = Math.min(1, ...values), high = Math.max(1, ...values), margin = 0.06 * (high - low) || 0.1;
   figure(grid, {
-    title: 'κ by epoch, ' + (runs[0].home ? runs[0].home.short : runs.map(run => run.name).join(', ')), caption: 'Mardia’s kurtosis of the scores over the value that Gaussian scores have, mean over blocks and heads. At the dotted line, 1, they are Gaussian; epoch 0 is before training.',
+    title: 'κ by epoch, ' + (runs[0].home ? runs[0].home.short : runs.map(run => run.name).join(', ')), caption: 'Mardia’s kurtosis of the scores over the value that Gaussian scores have, mean over blocks and heads. At the dotted line, 1, they are Gaussian; epoch 0 is before training.' + (runs.some(run => lines.filter(line => line.run === run).length < run.config.model.levels) ? ' Levels with too few tokens for a test are missing.' : ''),
     description: lines.map(line => line.name + ' ends at ' + short(last(line.y))).join('; '),
-    traces: () => lines.map((line, i) => ({ ...line, mode: line.x.length > 1 ? 'lines' : 'markers', line: { color: seriesColor(i), dash: line.dash, width: 2 }, marker: { color: seriesColor(i) }, hovertemplate: '%{y:.3f}<extra>' + line.name + '</extra>' })),
+    traces: () => lines.map(({ x, y, name, dash }, i) => ({ x, y, name, mode: x.length > 1 ? 'lines' : 'markers', line: { color: seriesColor(i), dash, width: 2 }, marker: { color: seriesColor(i) }, hovertemplate: '%{y:.3f}<extra>' + name + '</extra>' })),
     layout: () => ({ xaxis: epochAxis(Math.max(1, ...lines.flatMap(line => line.x)), 0), yaxis: { title: { text: 'κ / Gaussian κ' }, range: [low - margin, high + margin] },
       shapes: [{ type: 'line', xref: 'paper', x0: 0, x1: 1, y0: 1, y1: 1, line: { color: color('--ink'), dash: 'dot', width: 1.5 } }] }),
   });
