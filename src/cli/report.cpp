@@ -94,14 +94,15 @@ void add_path(const fs::path& path, ordered_json& data) {
   data["runs"].push_back(std::move(record));
 }
 
-// Where several paths are given, as by results/*.json, those that hold neither a run nor an experiment are left out.
+// Where several paths are given, as by results/*.json, those that hold neither a run nor an experiment are left out; one that does
+// not exist was mistyped.
 void add_paths(const std::vector<std::string>& paths, ordered_json& data) {
   std::vector<std::string> skipped;
   for (const auto& path : paths) {
     try {
       add_path(path, data);
     } catch (const std::invalid_argument& error) {
-      if (paths.size() == 1) throw;
+      if (paths.size() == 1 || !fs::exists(path)) throw;
       skipped.emplace_back(error.what());
     }
   }

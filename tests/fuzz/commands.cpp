@@ -167,7 +167,7 @@ void resume_state(const std::string& input) {
 using Files = std::vector<std::pair<std::string, std::string>>;
 
 Files files_in(const std::string& input) {
-  constexpr std::array names = {"config.json", "metrics.jsonl", "theory.json",
+  constexpr std::array names = {"config.json", "metrics.jsonl",     "theory.json",
                                 "score.json",  "model.safetensors", "predictions.safetensors"};
   Files files;
   for (const std::string name : names) {

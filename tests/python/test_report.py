@@ -195,6 +195,7 @@ def test_what_is_no_experiment_is_skipped_and_named(tmp_path):
     assert [one["experiment"] for one in data_of(tmp_path / "page.html")["comparisons"]] == ["listops"]
     refused(run("report", paths[0], "--out", tmp_path / "none.html"), "no results")
     refused(run("report", paths[0], paths[2], "--out", tmp_path / "none.html"), "no results")
+    refused(run("report", paths[1], tmp_path / "mistyped", "--out", tmp_path / "none.html"), "mistyped")
 
 
 def test_a_score_of_another_model_or_a_damaged_one_is_left_out(runs, tmp_path):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The report: what a classifier gets right and wrong, as `hkt eval` recorded it: classes, confusions, calibration, mistakes.
-const mostColumns = 16, mostClasses = 40;
+const mostColumns = 16, mostClasses = 20;
 
 function classes() {
   const scored = ownRuns.filter(run => run.score).sort((a, b) => b.score.accuracy - a.score.accuracy);
@@ -10,7 +10,7 @@ function classes() {
     const place = i === 0 ? page : folded(page, run.name + ' on ' + score.split + ': classes, confusions, calibration, mistakes');
     add(place, element('p', count(score.correct) + ' of ' + count(score.sequences) + ' are right, ' + percent(score.accuracy) + '.' +
       (finite(score.macro_f1) ? ' Mean F1 of the classes: ' + percent(score.macro_f1) + '.' : '') +
-      (finite(score.calibration.expected_error) ? ' Probabilities are off by ' + percent(score.calibration.expected_error) + ' on average.' : '')));
+      (finite(score.calibration.expected_error) ? ' Probabilities are off by ' + (100 * score.calibration.expected_error).toFixed(1) + ' points on average.' : '')));
     const grid = gridIn(place);
     classTable(grid, score);
     confusions(grid, score);
@@ -28,11 +28,12 @@ function classes() {
 function classTable(grid, score) {
   const card = added(grid, add(element('div', undefined, { class: 'card' }), element('h3', 'Accuracy by class')));
   const rows = [...score.labels].sort((a, b) => (a.recall ?? 2) - (b.recall ?? 2));
-  table(card, ['class', 'accuracy', 'of', 'precision', 'F1'], rows.slice(0, mostClasses).map(row => [row.label,
+  const show = (place, some) => table(place, ['class', 'accuracy', 'of', 'precision', 'F1'], some.map(row => [row.label,
     finite(row.recall) ? { node: [element('span', undefined, { class: 'share', style: '--part: ' + (100 * row.recall).toFixed(1) + '%', 'aria-hidden': 'true' }), percent(row.recall)] } : '–',
     count(row.sequences), percent(row.precision), percent(row.f1)]));
-  add(card, element('p', (rows.length > mostClasses ? 'The ' + mostClasses + ' worst of ' + rows.length + ' classes. ' : 'The worst first. ') +
-    'Accuracy: the share of a class that is recognised (recall). Precision: the share of right ones among those said to be of the class.', { class: 'soft' }));
+  show(card, rows.slice(0, mostClasses));
+  if (rows.length > mostClasses) show(folded(card, 'The other ' + (rows.length - mostClasses) + ' classes'), rows.slice(mostClasses));
+  add(card, element('p', 'The worst first. Accuracy: the share of a class that is recognised (recall). Precision: the share of right ones among those said to be of the class.', { class: 'soft' }));
 }
 
 // Rows are labels; the shade of a cell is its share of the row.
@@ -49,7 +50,7 @@ function confusions(grid, score) {
   }
   const pairs = Object.entries(score.confusion).flatMap(([label, own]) => Object.entries(own).filter(([predicted]) => predicted !== label).map(([predicted, times]) => [label, predicted, times]))
     .sort((a, b) => b[2] - a[2]).slice(0, 20);
-  table(card, ['label', { text: 'taken for', class: 'left' }, 'times'], pairs.map(([label, predicted, times]) => [label, { text: predicted, class: 'left' }, count(times)]));
+  table(card, ['label', { text: 'taken for', class: 'left' }, 'times'], pairs.map(([label, predicted, times]) => [label, { text: predicted, class: 'left label' }, count(times)]));
   add(card, element('p', 'The most frequent of all pairs.', { class: 'soft' }));
 }
 

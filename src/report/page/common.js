@@ -83,6 +83,7 @@ const finite = x => typeof x === 'number' && Number.isFinite(x);
 const percent = x => finite(x) ? (100 * x).toFixed(2) + ' %' : '–';
 const minus = text => text.replace(/-/g, '−');
 const readable = text => text.replace(/(^|[\s([])-(?=\d)/g, '$1−');  // a minus where the program prints a hyphen
+const fixed = (x, digits) => minus(x.toFixed(digits)).replace(/^−(0\.?0*)$/, '$1');
 const short = x => !finite(x) ? '–' : minus(x === 0 || (Math.abs(x) >= 1e-3 && Math.abs(x) < 1e4) ? x.toFixed(3) : x.toExponential(1));
 const signed = (x, digits) => (x >= 0 ? '+' : '−') + Math.abs(x).toFixed(digits);
 const mean = list => list.reduce((a, b) => a + b, 0) / list.length;

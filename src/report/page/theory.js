@@ -75,7 +75,7 @@ function headDots(grid, { title, caption, groups, unit, range }) {
 
 const claimFigures = {
   psd(grid) {
-    headDots(grid, { title: 'How much of B is negative', caption: 'The negative share of the energy of B’s spectrum, a dot for each head; 0 is positive semidefinite, one half is a matrix without a sign.', unit: '%', range: [-3, 103],
+    headDots(grid, { title: 'How much of B is negative', caption: 'The negative share of the energy of B’s spectrum, a dot for each head; 0 is positive semidefinite; of a random matrix it is about one half.', unit: '%', range: [-3, 103],
       groups: [{ points: examined.flatMap(run => headsOf(run).filter(head => head.spectrum[0]).map(head => ({ run: run.label, head: head.name, value: 100 * head.spectrum[0].negative_energy }))) }] });
     if (examined.length > 4) return;
     examined.filter(run => headsOf(run)[0].spectrum[0] && headsOf(run)[0].spectrum[0].eigenvalues).forEach(run => figure(grid, {
@@ -174,7 +174,7 @@ function levelTable(place, run) {
   const probe = last((run.probes || []).filter(one => (one.shares || []).some(finite)));
   const shares = middle(row => row.shares);
   const all = { name: 'mean', weights: middle(row => row.weights), shares: shares.some(finite) || !probe ? shares : probe.shares };
-  const cells = list => list.map(value => shareCell(value, finite(value) ? minus(value.toFixed(2)) : '–')), shared = all.shares.some(finite);
+  const cells = list => list.map(value => shareCell(value, finite(value) ? fixed(value, 2) : '–')), shared = all.shares.some(finite);
   const scroll = table(place, ['block, head', ...numbers, ...(shared ? numbers : [])], [...rows, all].map(row => [row.name, ...cells(row.weights), ...(shared ? cells(row.shares) : [])]),
     [['', 1], ['λ, level', numbers.length], ...(shared ? [['effective share, level', numbers.length]] : [])]);
   scroll.firstChild.className = 'small';
@@ -211,7 +211,7 @@ function kurtosisFigure(grid, runs) {
     x: probesOf(run).map(probe => probe.epoch), y: probesOf(run).map(probe => probe.kurtosis_ratio[level] ?? null) }))).filter(line => line.y.some(finite));
   const values = lines.flatMap(line => line.y).filter(finite), low = Math.min(1, ...values), high = Math.max(1, ...values), margin = 0.06 * (high - low) || 0.1;
   figure(grid, {
-    title: 'κ by epoch, ' + (runs[0].home ? runs[0].home.short : runs.map(run => run.name).join(', ')), caption: 'Mardia’s kurtosis of the scores over the value that Gaussian scores have, mean over blocks and heads. At the dotted line, 1, they are Gaussian; epoch 0 is before training.' + (runs.some(run => lines.filter(line => line.run === run).length < run.config.model.levels) ? ' Levels with too few tokens for a test are missing.' : ''),
+    title: 'κ by epoch' + (runs[0].home ? ', ' + runs[0].home.short : ''), caption: 'Mardia’s kurtosis of the scores over the value that Gaussian scores have, mean over blocks and heads. At the dotted line, 1, they are Gaussian; epoch 0 is before training.' + (runs.some(run => lines.filter(line => line.run === run).length < run.config.model.levels) ? ' Levels with too few tokens for a test are missing.' : ''),
     description: lines.map(line => line.name + ' ends at ' + short(last(line.y))).join('; '),
     traces: () => lines.map(({ x, y, name, dash }, i) => ({ x, y, name, mode: x.length > 1 ? 'lines' : 'markers', line: { color: seriesColor(i), dash, width: 2 }, marker: { color: seriesColor(i) }, hovertemplate: '%{y:.3f}<extra>' + name + '</extra>' })),
     layout: () => ({ xaxis: epochAxis(Math.max(1, ...lines.flatMap(line => line.x)), 0), yaxis: { title: { text: 'κ / Gaussian κ' }, range: [low - margin, high + margin] },
