@@ -5,6 +5,7 @@ const page = document.getElementById('page');
 const color = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const seriesColor = index => color('--c' + index % 8);
 const dashes = ['solid', 'dash', 'dot', 'dashdot'];
+const dashOf = index => dashes[Math.floor(index / 8) % 4];  // once the colours have been used up
 const isNarrow = () => innerWidth < 600;
 
 function element(tag, text, options = {}) {
@@ -82,7 +83,8 @@ function shareCell(value, text) {
 const finite = x => typeof x === 'number' && Number.isFinite(x);
 const percent = x => finite(x) ? (100 * x).toFixed(2) + ' %' : '–';
 const minus = text => text.replace(/-/g, '−');
-const readable = text => text.replace(/(^|[\s([])-(?=\d)/g, '$1−');  // a minus where the program prints a hyphen
+// A minus where the program prints a hyphen, and no line break before a percent sign.
+const readable = text => text.replace(/(^|[\s([])-(?=\d)/g, '$1−').replace(/(\d) %/g, '$1\u00a0%');
 const fixed = (x, digits) => minus(x.toFixed(digits)).replace(/^−(0\.?0*)$/, '$1');
 const short = x => !finite(x) ? '–' : minus(x === 0 || (Math.abs(x) >= 1e-3 && Math.abs(x) < 1e4) ? x.toFixed(3) : x.toExponential(1));
 const signed = (x, digits) => (x >= 0 ? '+' : '−') + Math.abs(x).toFixed(digits);
@@ -92,7 +94,8 @@ const last = list => list[list.length - 1];
 // ---- plots
 
 // Whole epochs only.
-const epochAxis = (longest, first = 1) => ({ title: { text: 'epoch' }, dtick: Math.max(1, Math.ceil(longest / 8)), range: [first - Math.min(0.5, 0.04 * longest), 1.04 * longest] });
+const epochAxis = (longest, first = 1) => ({ title: { text: 'epoch' }, dtick: Math.max(1, Math.ceil(longest / 8)),
+  range: [first - Math.min(0.5, 0.04 * longest), 1.04 * longest] });
 // Decades, and what lies between them where there are few.
 function logarithmic(values) {
   const positive = values.filter(value => value > 0), decades = positive.length ? Math.log10(Math.max(...positive) / Math.min(...positive)) : 0;
@@ -161,6 +164,10 @@ function drawLegend(place, traces, legend) {
     return add(button, mark, element('span', trace.name));
   }));
 }
+
+// A line in one colour; points alone where there is only one.
+const lineOf = ({ name, x, y, shade, dash, digits = 3, ...more }) => ({ name, x, y, mode: x.length > 1 ? 'lines' : 'markers',
+  line: { color: shade, dash, width: 2 }, marker: { color: shade }, hovertemplate: `%{y:.${digits}f}<extra>${name}</extra>`, ...more });
 
 // {title, caption, description, traces, layout, height}: traces and layout are functions, since colours depend on the hour.
 function figure(parent, what) {

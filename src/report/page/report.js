@@ -22,7 +22,8 @@ function provenance() {
     const configs = folded(page, data.runs.length > 1 ? 'The configs of ' + data.runs.length + ' runs' : 'The config');
     data.runs.forEach(run => add(folded(configs, [run.label, run.folder].filter(Boolean).join(', ')), element('pre', JSON.stringify(run.config, null, 2))));
   }
-  add(page, element('p', 'Written by hkt ' + data.where.version + ', commit ' + data.where.commit + ', on ' + data.where.date + ', ' + data.where.processor + '.', { class: 'soft' }));
+  add(page, element('p', 'Written by hkt ' + data.where.version + ', commit ' + data.where.commit + ', on ' + data.where.date + ', ' +
+    data.where.processor + '.', { class: 'soft' }));
 }
 
 page.replaceChildren();

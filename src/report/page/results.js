@@ -44,7 +44,8 @@ function overview() {
       const other = own === pairs[0][1] ? 'vs. ' + nameOf(base, comparison) : nameOf(own, comparison).replace(/^HKT, /, '');
       const language = isLanguageTable(comparison), contrast = contrastOf(comparison, found);
       const score = model => language ? bits(model.mean) : model.mean.toFixed(2) + ' %';
-      return [comparison.short + (i ? ': ' + other : ''), score(own), score(base), signed(contrast.difference, contrast.digits), verdictCell(contrast), interval(contrast.interval, contrast.digits) || '–',
+      return [comparison.short + (i ? ': ' + other : ''), score(own), score(base), signed(contrast.difference, contrast.digits),
+        verdictCell(contrast), interval(contrast.interval, contrast.digits) || '–',
         { text: nameOf(own, comparison) + ' vs. ' + nameOf(base, comparison), class: 'left wide' }];
     });
   });
@@ -62,7 +63,8 @@ function experiments() {
     if (!many && data.comparisons.length + ownRuns.length > 1) add(place, element('h3', titleOf(comparison)));
     const grid = gridIn(place);
     if (isLanguageTable(comparison)) {
-      positionFigure(grid, comparison.short, comparison.models.map(model => ({ name: nameOf(model, comparison), ranges: model.by_position })), colorIndexOf(comparison.models, isHierarchical));
+      positionFigure(grid, comparison.short, comparison.models.map(model => ({ name: nameOf(model, comparison), ranges: model.by_position })),
+        colorIndexOf(comparison.models, isHierarchical));
     } else if (comparison.models.length > few && comparison.comparisons.length) {
       ablationFigure(grid, comparison);
     } else {
@@ -74,7 +76,8 @@ function experiments() {
   });
 }
 
-const withDeviation = (model, comparison, digits, unit) => model.mean.toFixed(digits) + (comparison.seeds.length > 1 ? ' ± ' + model.deviation.toFixed(digits) : '') + unit;
+const withDeviation = (model, comparison, digits, unit) => model.mean.toFixed(digits) +
+  (comparison.seeds.length > 1 ? ' ± ' + model.deviation.toFixed(digits) : '') + unit;
 
 function tests(place, comparison, texts) {
   if (!texts.length) return;
@@ -85,14 +88,16 @@ function tests(place, comparison, texts) {
 function classifierTable(place, comparison) {
   const first = comparison.models[0];
   const rates = new Set(comparison.models.map(model => model.learning_rate)).size > 1;
-  table(place, ['model', 'test accuracy', 'vs. ' + nameOf(first, comparison), ...(rates ? ['learning rate'] : []), 'parameters', 'step', 'ratio', { text: 'what it is', class: 'left' }],
+  table(place, ['model', 'test accuracy', 'vs. ' + nameOf(first, comparison), ...(rates ? ['learning rate'] : []), 'parameters', 'step', 'ratio',
+    { text: 'what it is', class: 'left' }],
     comparison.models.map(model => [nameOf(model, comparison), withDeviation(model, comparison, 2, ' %'), model === first ? '' : signed(model.mean - first.mean, 2),
       ...(rates ? [model.learning_rate ?? '–'] : []), count(model.parameters), finite(model.step_seconds) ? (1e3 * model.step_seconds).toFixed(1) + ' ms' : '–',
       finite(model.step_ratio) ? model.step_ratio.toFixed(2) + '×' : '–', { text: model.what, class: 'left wide' }]));
   tests(place, comparison, comparison.comparisons.map(found => {
     const name = key => nameOf(modelIn(comparison, found[key]) || { name: found[key], what: found[key] }, comparison);
     return name('model') + ' against ' + name('with') + ': ' + signed(found.gain, 2) + (found.interval ? ' ' + interval(found.interval, 2) : '') +
-      (finite(found.paired_t_test_p) ? ', paired t-test p = ' + probability(found.paired_t_test_p) : '') + ', McNemar p by seed ' + found.mcnemar_p.map(probability).join(', ');
+      (finite(found.paired_t_test_p) ? ', paired t-test p = ' + probability(found.paired_t_test_p) : '') + ', McNemar p by seed ' +
+        found.mcnemar_p.map(probability).join(', ');
   }));
 }
 
@@ -100,10 +105,12 @@ function languageTable(place, comparison) {
   const first = comparison.models[0], several = comparison.seeds.length > 1;
   table(place, ['model', 'bits per byte', 'vs. ' + nameOf(first, comparison), 'step', 'training', 'bytes read', 'parameters', { text: 'what it is', class: 'left' }],
     comparison.models.map(model => [nameOf(model, comparison), withDeviation(model, comparison, 3, ''), model === first ? '' : signed(model.mean - first.mean, 3),
-      finite(model.step_ratio) ? model.step_ratio.toFixed(2) + '×' : '–', duration(model.training_seconds), amount(model.tokens), count(model.parameters), { text: model.what, class: 'left wide' }]));
+      finite(model.step_ratio) ? model.step_ratio.toFixed(2) + '×' : '–', duration(model.training_seconds), amount(model.tokens),
+        count(model.parameters), { text: model.what, class: 'left wide' }]));
   tests(place, comparison, comparison.comparisons.map(found => {
     const name = key => nameOf(modelIn(comparison, found[key]) || { name: found[key], what: found[key] }, comparison);
-    return name('model') + ' against ' + name('with') + ': ' + signed(found.difference, 3) + ' bits per byte' + (found.interval ? ' ' + interval(found.interval, 3) + ' paired by seed' : '') +
+    return name('model') + ' against ' + name('with') + ': ' + signed(found.difference, 3) + ' bits per byte' +
+      (found.interval ? ' ' + interval(found.interval, 3) + ' paired by seed' : '') +
       (found.welch_interval ? ', ' + interval(found.welch_interval, 3) + ' by Welch' : '') + ', ' + found.verdict;
   }));
   add(place, element('p', 'Bits per byte are those of the test text; fewer are better. The step is its time, over that of ' + nameOf(first, comparison) + '. ' + (several
@@ -149,11 +156,13 @@ function accuracyFigure(grid, comparison) {
     traces: () => [
       { type: 'bar', orientation: 'h', y: rows.map(row => wrapped(row.name)), x: rows.map(row => row.value), hovertemplate: '%{x:.2f} %<extra></extra>',
         text: rows.map(row => row.value.toFixed(1)), textposition: 'inside', insidetextanchor: 'start', textangle: 0,
-        textfont: { color: rows.map(row => row.paper ? color('--ink') : color('--card')) }, marker: { color: rows.map(row => row.paper ? faded(row.color, 0.28) : color(row.color)) },
+        textfont: { color: rows.map(row => row.paper ? color('--ink') : color('--card')) },
+        marker: { color: rows.map(row => row.paper ? faded(row.color, 0.28) : color(row.color)) },
         error_x: { array: rows.map(row => row.deviation || 0), visible: hasPaper, color: color('--soft'), thickness: 1 } },
       { mode: 'markers', x: rows.flatMap(row => several ? row.seeds : []), y: rows.flatMap(row => several ? row.seeds.map(() => wrapped(row.name)) : []),
         marker: { color: color('--card'), size: 7, line: { color: color('--ink'), width: 1.5 } }, hovertemplate: '%{x:.2f} %<extra></extra>' },
-      ...(arena ? [{ mode: 'markers', x: others.map(([, value]) => value), y: others.map(() => wrapped(arena)), text: others.map(([name]) => name), marker: { color: color('--soft'), size: 8 }, hovertemplate: '%{text}: %{x:.2f} %<extra></extra>' }] : []),
+      ...(arena ? [{ mode: 'markers', x: others.map(([, value]) => value), y: others.map(() => wrapped(arena)), text: others.map(([name]) => name),
+        marker: { color: color('--soft'), size: 8 }, hovertemplate: '%{text}: %{x:.2f} %<extra></extra>' }] : []),
     ].filter(trace => trace.x.length),
     layout: () => ({ xaxis: { title: { text: '%' }, rangemode: 'tozero' }, bargap: 0.3,
       yaxis: { autorange: 'reversed', type: 'category', categoryorder: 'array', categoryarray: names.map(name => wrapped(name)) },
@@ -186,15 +195,20 @@ function ablationFigure(grid, comparison) {
   const clipped = x => Math.min(range[1], Math.max(range[0], x));
   figure(grid, {
     title: 'What each change does, ' + comparison.short,
-    caption: 'Points of test accuracy to ' + nameOf(modelIn(comparison, first) || { name: first, what: first }, comparison) + '; of standard attention with a change, to HKT with the same change. ' + (several
+    caption: 'Points of test accuracy to ' + nameOf(modelIn(comparison, first) || { name: first, what: first }, comparison) +
+      '; of standard attention with a change, to HKT with the same change. ' + (several
       ? 'Dots: means; rings: the seeds; lines: 95 % intervals over seeds, which are long for so few, and cut where they leave the picture. '
-      : 'One seed. Lines: what the sampling of the test set alone allows (95 %, as if unpaired); the spread over seeds is not in them. ') + 'Filled: the interval does not contain zero.',
+      : 'One seed. Lines: what the sampling of the test set alone allows (95 %, as if unpaired); the spread over seeds is not in them. ') +
+        'Filled: the interval does not contain zero.',
     description: rows.map(row => row.name + ' ' + signed(row.gain, 2)).join('; '),
     height: heightFor(rows.map(row => wrapped(row.name, labelWidth()))),
     traces: () => [
-      { mode: 'lines', x: rows.flatMap(row => row.pair ? [...row.pair.map(clipped), null] : []), y: rows.flatMap((row, i) => row.pair ? [i, i, null] : []), line: { color: color('--soft'), width: 1.5 }, hoverinfo: 'skip' },
-      { mode: 'markers', x: rows.flatMap(row => row.seeds), y: rows.flatMap((row, i) => row.seeds.map(() => i)), marker: { symbol: 'circle-open', color: color('--c0'), size: 6 }, hoverinfo: 'skip' },
-      { mode: 'markers', x: rows.map(row => row.gain), y: rows.map((_, i) => i), text: rows.map(row => row.name + ': ' + signed(row.gain, 2) + ' ' + interval(row.pair, 2)), hovertemplate: '%{text}<extra></extra>',
+      { mode: 'lines', x: rows.flatMap(row => row.pair ? [...row.pair.map(clipped), null] : []),
+        y: rows.flatMap((row, i) => row.pair ? [i, i, null] : []), line: { color: color('--soft'), width: 1.5 }, hoverinfo: 'skip' },
+      { mode: 'markers', x: rows.flatMap(row => row.seeds), y: rows.flatMap((row, i) => row.seeds.map(() => i)),
+        marker: { symbol: 'circle-open', color: color('--c0'), size: 6 }, hoverinfo: 'skip' },
+      { mode: 'markers', x: rows.map(row => row.gain), y: rows.map((_, i) => i),
+        text: rows.map(row => row.name + ': ' + signed(row.gain, 2) + ' ' + interval(row.pair, 2)), hovertemplate: '%{text}<extra></extra>',
         marker: { size: 10, color: rows.map(row => row.sure ? color('--c0') : color('--card')), line: { color: color('--c0'), width: 2 } } },
     ].filter(trace => trace.x.length),
     layout: () => ({ xaxis: { title: { text: 'points' }, range, zeroline: true, zerolinecolor: color('--ink') },
@@ -216,11 +230,13 @@ function runsTable() {
   const tested = ownRuns.some(run => run.test);
   const language = ownRuns.every(isLanguage), mixed = !language && ownRuns.some(isLanguage);
   add(page, element('h2', ownRuns.length > 1 ? 'The runs' : 'The run'));
-  table(page, ['run', 'validation', ...(tested ? ['test'] : []), ...separate.map(({ key }) => keyText(key)), 'epochs', 's/epoch', 'parameters', { text: 'model', class: 'left' }], ownRuns.map((run, i) => [
+  table(page, ['run', 'validation', ...(tested ? ['test'] : []), ...separate.map(({ key }) => keyText(key)), 'epochs', 's/epoch', 'parameters',
+    { text: 'model', class: 'left' }], ownRuns.map((run, i) => [
     run.name, validated(run), ...(tested ? [scored(run)] : []), ...separate.map(({ values }) => settingText(values[i])), run.epochs.length || '–',
     run.epochs.length ? mean(run.epochs.map(epoch => epoch.seconds)).toFixed(1) : '–', count(run.parameters), { text: run.summary, class: 'left wide' }]));
-  if (ownRuns.some(run => finite(run.best_validation) || run.test)) add(page, element('p', (language ? 'Bits per byte; fewer are better. ' : mixed ? 'Accuracy of classifiers; bits per byte of language models, of which fewer are better. ' : 'Accuracy. ') + 'Validation: the best epoch.' +
-    (ownRuns.length > 1 && !differing.length ? ' The settings of these runs are the same.' : ''), { class: 'soft' }));
+  const measure = language ? 'Bits per byte; fewer are better.' : mixed ? 'Accuracy of classifiers; bits per byte of language models, of which fewer are better.' : 'Accuracy.';
+  const same = ownRuns.length > 1 && !differing.length ? ' The settings of these runs are the same.' : '';
+  if (tested || ownRuns.some(run => finite(run.best_validation))) add(page, element('p', measure + ' Validation: the best epoch.' + same, { class: 'soft' }));
   if (differing.length > separate.length) {
     const place = folded(page, differing.length + ' settings differ between the runs');
     table(place, ['setting', ...ownRuns.map(run => run.name)], differing.map(({ key, values }) => [key, ...values.map(settingText)]));
