@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The report: what a classifier gets right and wrong, as `hkt eval` recorded it: classes, confusions, calibration, mistakes.
-const mostColumns = 16, mostClasses = 20;
+const mostColumns = 16, mostClasses = 20, mistakesInSight = 3;
 
 function classes() {
   const scored = ownRuns.filter(run => run.score).sort((a, b) => b.score.accuracy - a.score.accuracy);
@@ -89,8 +89,8 @@ function mistakes(grid, score) {
       ' (' + percent(mistake.predicted_probability) + ')');
     add(place, said, ...(text ? [element('pre', text, { class: 'text' })] : []));
   };
-  score.mistakes.slice(0, 5).forEach(mistake => show(card, mistake));
-  const rest = score.mistakes.slice(5);
+  score.mistakes.slice(0, mistakesInSight).forEach(mistake => show(card, mistake));
+  const rest = score.mistakes.slice(mistakesInSight);
   if (rest.length) {
     const more = folded(card, rest.length + ' more');
     rest.forEach(mistake => show(more, mistake));

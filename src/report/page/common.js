@@ -81,7 +81,7 @@ function shareCell(value, text) {
 // ---- numbers
 
 const finite = x => typeof x === 'number' && Number.isFinite(x);
-const percent = x => finite(x) ? (100 * x).toFixed(2) + ' %' : '–';
+const percent = x => finite(x) ? (100 * x).toFixed(2) + '\u00a0%' : '–';
 const minus = text => text.replace(/-/g, '−');
 // A minus where the program prints a hyphen, and no line break before a percent sign.
 const readable = text => text.replace(/(^|[\s([])-(?=\d)/g, '$1−').replace(/(\d) %/g, '$1\u00a0%');
