@@ -5,10 +5,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <map>
 #include <optional>
+#include <stdexcept>
 #include <tuple>
 
+#include "files/json_fields.h"
 #include "files/quote.h"
+#include "files/regular_file.h"
+#include "files/whole_file.h"
+#include "hkt/safetensors.h"
 #include "progress.h"
 
 namespace hkt::cli {
@@ -70,6 +77,23 @@ ordered_json mistakes_json(const ScoredSplit& scored) {
                     {"text", text_of(scored, mistake.sequence)}});
   }
   return rows;
+}
+
+// Throws ordered_json::exception if a value is missing or has another type.
+void check_score(const ordered_json& score) {
+  for (const char* key : {"split", "model"}) score.at(key).get<std::string>();
+  for (const char* key : {"sequences", "correct"}) score.at(key).get<std::int64_t>();
+  score.at("accuracy").get<double>();
+  for (const auto& row : score.at("labels")) {
+    row.at("label").get<std::string>();
+    row.at("sequences").get<std::int64_t>();
+  }
+  for (const auto& row : score.at("confusion").items()) row.value().get<std::map<std::string, std::int64_t>>();
+  for (const auto& bin : score.at("calibration").at("bins")) bin.at("sequences").get<std::int64_t>();
+  for (const auto& mistake : score.at("mistakes")) {
+    for (const char* key : {"label", "predicted", "text"}) mistake.at(key).get<std::string>();
+    for (const char* key : {"probability", "predicted_probability"}) mistake.at(key).get<double>();
+  }
 }
 
 void print_classes(const ScoredSplit& scored) {
@@ -160,6 +184,29 @@ ordered_json json_of(const ScoredSplit& scored) {
           {"labels", classes_json(scored)},      {"macro_f1", or_null(scored.score.macro_f1)},
           {"confusion", confusion_json(scored)}, {"calibration", calibration_json(scored.score)},
           {"mistakes", mistakes_json(scored)}};
+}
+
+void save_score(const train::RunDirectory& run, const ScoredSplit& scored, const std::string& split,
+                const std::string& model) {
+  ordered_json record = {{"split", split}, {"model", model}};
+  record.update(json_of(scored));
+  write_file(run.score(), fields::dump(record, 1) + "\n");
+}
+
+std::optional<ordered_json> read_score(const train::RunDirectory& run, const train::Warn& warn) {
+  std::error_code error;
+  if (!std::filesystem::exists(run.score(), error) || !std::filesystem::exists(run.model(), error)) return {};
+  try {
+    auto score = ordered_json::parse(read_file(run.score()));
+    check_score(score);
+    if (score["model"] != load_safetensors(run.model()).checksum) return {};
+    return score;
+  } catch (const ordered_json::exception&) {
+    warn(run.score().string() + " is not valid output of hkt eval and is left out.");
+  } catch (const std::runtime_error& failure) {
+    warn(std::string(failure.what()) + " It is left out.");
+  }
+  return {};
 }
 
 void print(const ScoredSplit& scored, const std::string& name) {

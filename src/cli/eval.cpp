@@ -69,9 +69,9 @@ int score_language_model(const Options& options, const LoadedRun& run, at::Devic
   return 0;
 }
 
-// A classifier on a split, or all of a file, by that name. Gives back its predictions.
-train::Predictions score_classifier(const Options& options, const train::TrainedModel& trained,
-                                    const data::Split& split, const std::string& name, at::Device device) {
+// A classifier on a split, or all of a file, by that name.
+ScoredSplit score_classifier(const Options& options, const train::TrainedModel& trained, const data::Split& split,
+                             const std::string& name, at::Device device) {
   const auto& config = trained.identity.config;
   if (const auto cut = data::count_cut(split, config.model.max_length); cut > 0) {
     warn(fmt::format("{} of {} sequences are longer than model.max_length, {}, and are cut there.", cut, split.size(),
@@ -91,7 +91,15 @@ train::Predictions score_classifier(const Options& options, const train::Trained
   } else {
     print(scored, name);
   }
-  return scored.predictions;
+  return scored;
+}
+
+// predictions.safetensors and score.json, whose mistakes are enough to look at in a report.
+void save_scored(const LoadedRun& run, ScoredSplit scored, const Options& options) {
+  constexpr std::size_t enough = 20;
+  save_predictions(run.directory, scored.predictions, options.split, run.trained.checksum);
+  if (options.mistakes < enough) scored.score = train::score(scored.predictions, enough);
+  save_score(run.directory, scored, options.split, run.trained.checksum);
 }
 
 // The data of the model, read by what the user says of the file's columns.
@@ -143,9 +151,9 @@ int run(const Options& options) {
   const auto loaded = load_run(options.folder, device);
   if (loaded.is_language()) return score_language_model(options, loaded, device);
   if (options.tokens > 0) throw std::invalid_argument("--tokens is for language models.");
-  const auto predictions =
-      score_classifier(options, loaded.trained, split_of(loaded.dataset, options.split), options.split, device);
-  save_predictions(loaded.directory, predictions, options.split, loaded.trained.checksum);
+  save_scored(loaded,
+              score_classifier(options, loaded.trained, split_of(loaded.dataset, options.split), options.split, device),
+              options);
   return 0;
 }
 
@@ -181,7 +189,9 @@ void add_eval(CLI::App& program, Action& action) {
       "A language model is scored with a sliding window: every byte once, with at least half a context before it.\n"
       "Without --data it writes predictions.safetensors into the run directory: a classifier's predictions, or sums "
       "of\n"
-      "a language model's losses, unless --tokens leaves out a part of the split.\n\n"
+      "a language model's losses, unless --tokens leaves out a part of the split; and score.json of a classifier, "
+      "which\n"
+      "hkt report shows.\n\n"
       "Examples:\n  hkt eval runs/hkt --split test\n  hkt eval models/mine --data reviews.tsv --json\n"
       "  hkt eval models/mine --data reviews.csv --set data.text=review data.label=stars");
   command.callback([options, &action] { action = [options] { return run(*options); }; });

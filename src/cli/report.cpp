@@ -7,11 +7,11 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "classifier_view.h"
 #include "commands.h"
 #include "experiments/answers.h"
 #include "experiments/published.h"
@@ -21,6 +21,7 @@
 #include "files/whole_file.h"
 #include "options.h"
 #include "print.h"
+#include "report_data.h"
 #include "report_page.h"
 #include "train/provenance.h"
 
@@ -35,27 +36,33 @@ struct Options {
   std::string out = "report.html";
 };
 
+// The experiment's model that a run belongs to, if the run is its first seed's.
+const ordered_json* model_shown_by(const ordered_json& results, const ordered_json& name) {
+  for (const auto& model : results["models"])
+    if (model["runs"].front() == name) return &model;
+  return nullptr;
+}
+
 // Adds an experiment's table and, unless it has many models, the first seed's run of each. `folder`: where its runs are, if they
 // are there: they may have been examined since.
 void add_results(ordered_json results, const fs::path& folder, ordered_json& data) {
   const std::size_t most_shown = experiments::are_of_language_models(results) ? 12 : 6;
-  const auto& models = results["models"];
-  for (const auto& record : results["runs"]) {
-    const bool first = std::any_of(models.begin(), models.end(),
-                                   [&](const auto& model) { return model["runs"].front() == record["name"]; });
-    if (!first || models.size() > most_shown) continue;
-    data["runs"].push_back(record);
-    auto& added = data["runs"].back();
-    added["experiment"] = results["experiment"];
-    if (!added["theory"].is_null() || folder.empty()) continue;
-    const auto name = record["name"].get<std::string>();
-    if (auto theory = experiments::read_theory({folder / name})) {
-      added["theory"] = std::move(*theory);
-      added["theory"]["model"]["run"] = name;
+  for (auto& record : results["runs"]) {
+    const auto* model = model_shown_by(results, record["name"]);
+    if (model == nullptr || results["models"].size() > most_shown) continue;
+    auto added = record;
+    for (const char* key : {"experiment", "budget"}) added[key] = results[key];
+    added["of"] = (*model)["name"];
+    if (added["theory"].is_null() && !folder.empty()) {
+      const auto name = record["name"].get<std::string>();
+      if (auto theory = experiments::read_theory({folder / name})) {
+        added["theory"] = std::move(*theory);
+        added["theory"]["model"]["run"] = name;
+      }
     }
+    data["runs"].push_back(shown_run(std::move(added)));
   }
-  results.erase("runs");
-  data["comparisons"].push_back(std::move(results));
+  data["comparisons"].push_back(shown_results(std::move(results)));
 }
 
 void add_folder(const fs::path& folder, ordered_json& data) {
@@ -80,8 +87,28 @@ void add_path(const fs::path& path, ordered_json& data) {
   const auto inside = fs::exists(path / "config.json") ? std::vector<fs::path>() : experiments_in(path);
   for (const auto& folder : inside) add_folder(folder, data);
   if (!inside.empty()) return;
-  data["runs"].push_back(experiments::record_of(train::open_run(path), warn));
-  data["runs"].back()["folder"] = path.string();
+  const auto run = train::open_run(path);
+  auto record = shown_run(experiments::record_of(run, warn));
+  record["folder"] = path.string();
+  if (auto score = read_score(run, warn)) record["score"] = std::move(*score);
+  data["runs"].push_back(std::move(record));
+}
+
+// Where several paths are given, as by results/*.json, those that hold neither a run nor an experiment are left out; one that does
+// not exist was mistyped.
+void add_paths(const std::vector<std::string>& paths, ordered_json& data) {
+  std::vector<std::string> skipped;
+  for (const auto& path : paths) {
+    try {
+      add_path(path, data);
+    } catch (const std::invalid_argument& error) {
+      if (paths.size() == 1 || !fs::exists(path)) throw;
+      skipped.emplace_back(error.what());
+    }
+  }
+  if (data["runs"].empty() && data["comparisons"].empty())
+    throw std::invalid_argument(skipped.empty() ? paths.front() + " contains no run." : skipped.front());
+  for (const auto& why : skipped) warn(why + " It is left out.");
 }
 
 }  // namespace
@@ -89,9 +116,7 @@ void add_path(const fs::path& path, ordered_json& data) {
 std::vector<std::string> write_report(const std::vector<std::string>& paths, const std::string& file) {
   ordered_json data = {{"title", "Hierarchical Kernel Transformer"}, {"runs", ordered_json::array()}};
   data["comparisons"] = ordered_json::array();
-  for (const auto& path : paths) add_path(path, data);
-  if (data["runs"].empty() && data["comparisons"].empty())
-    throw std::invalid_argument(paths.front() + " contains no run.");
+  add_paths(paths, data);
   for (const auto& comparison : data["comparisons"]) {
     if (const auto text = experiments::answer(comparison); !text.empty()) data["answers"].push_back(text);
   }
@@ -102,6 +127,8 @@ std::vector<std::string> write_report(const std::vector<std::string>& paths, con
   if (!single.empty()) {
     for (const auto& text : experiments::answers(single)) data["answers"].push_back(text);
   }
+  constexpr std::size_t most_spectra = 4;
+  leave_out_spectra(data["runs"], most_spectra);
   data["published"] = experiments::published();
   data["where"] = train::provenance();
   write_file(file, report::page(data));

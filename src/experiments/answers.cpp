@@ -18,11 +18,19 @@ using nlohmann::ordered_json;
 
 bool is_language(const ordered_json& run) { return run["config"]["model"]["kind"] == "language"; }
 
+// Of a run without a finished epoch.
+std::string without_epochs(const ordered_json& run) {
+  const auto name = run["name"].get<std::string>();
+  if (!run.value("exported", false)) return name + " has not finished an epoch yet.";
+  return fmt::format("{} is an exported model ({}): its weights and its config are here, its training is not.", name,
+                     run["summary"].get<std::string>());
+}
+
 std::string bits_sentence(const ordered_json& run) {
   const auto name = run["name"].get<std::string>();
   if (!run["test"].is_null())
     return fmt::format("{} has {:.3f} bits per byte on test.", name, run["test"]["bits_per_byte"].get<double>());
-  if (run["best_validation"].is_null()) return name + " has not finished an epoch yet.";
+  if (run["best_validation"].is_null()) return without_epochs(run);
   return fmt::format("{} has {:.3f} bits per byte on validation.", name, run["best_validation"].get<double>());
 }
 
@@ -73,9 +81,13 @@ double seconds_of(const ordered_json& run) {
 
 std::string sentence_about(const ordered_json& run) {
   if (is_language(run)) return bits_sentence(run);
-  if (run["epochs"].empty()) return run["name"].get<std::string>() + " has not finished an epoch yet.";
-  return fmt::format("{} reaches {:.2f} % on {}, in {:.1f} seconds per epoch.", run["name"].get<std::string>(),
-                     score_of(run), run["test"].is_null() ? "validation" : "test", seconds_of(run));
+  const auto name = run["name"].get<std::string>();
+  if (run["epochs"].empty()) {
+    return run["test"].is_null() ? without_epochs(run)
+                                 : fmt::format("{} reaches {:.2f} % on test.", name, score_of(run));
+  }
+  return fmt::format("{} reaches {:.2f} % on {}, in {:.1f} seconds per epoch.", name, score_of(run),
+                     run["test"].is_null() ? "validation" : "test", seconds_of(run));
 }
 
 const ordered_json* model_of(const ordered_json& comparison, const std::string& name) {

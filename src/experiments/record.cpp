@@ -87,6 +87,20 @@ ordered_json theory_of(const train::RunDirectory& run, const train::Warn& warn) 
   return {};
 }
 
+// Of a model without metrics, as `hkt export` writes it; null if there is no model either.
+ordered_json parameters_of_model(const train::RunDirectory& run, const train::Warn& warn) {
+  std::error_code error;
+  if (!fs::exists(run.model(), error)) return {};
+  try {
+    std::int64_t count = 0;
+    for (const auto& [name, tensor] : load_safetensors(run.model()).tensors) count += tensor.numel();
+    return count;
+  } catch (const std::runtime_error& damaged) {
+    warn(std::string(damaged.what()) + " Its parameters are not counted.");
+    return {};
+  }
+}
+
 bool is_claim(const ordered_json& claim) {
   const auto is_text = [&](const char* key) { return claim.contains(key) && claim[key].is_string(); };
   return claim.is_object() && is_text("claim") && is_text("paper") && is_text("title") && is_text("verdict") &&
@@ -124,6 +138,10 @@ ordered_json record_of(const train::RunDirectory& run, const train::Warn& warn) 
       const auto epochs = event == "start" ? 0 : line.value("epoch", std::int64_t{0}) + 1;
       record["probes"].push_back({{"epoch", epochs}, {"theory", line["theory"]}});
     }
+  }
+  if (record["parameters"] == 0) {
+    record["parameters"] = parameters_of_model(run, warn);
+    if (std::error_code error; !fs::exists(run.metrics(), error)) record["exported"] = true;
   }
   record["test"] = test_score(run, config.model.kind, warn);
   record["theory"] = theory_of(run, warn);

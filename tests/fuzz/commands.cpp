@@ -167,8 +167,8 @@ void resume_state(const std::string& input) {
 using Files = std::vector<std::pair<std::string, std::string>>;
 
 Files files_in(const std::string& input) {
-  constexpr std::array names = {"config.json", "metrics.jsonl", "theory.json", "model.safetensors",
-                                "predictions.safetensors"};
+  constexpr std::array names = {"config.json", "metrics.jsonl",     "theory.json",
+                                "score.json",  "model.safetensors", "predictions.safetensors"};
   Files files;
   for (const std::string name : names) {
     const std::string mark = "#file " + name + "\n";

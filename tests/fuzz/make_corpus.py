@@ -235,6 +235,11 @@ def bundles(run):
     put("report_run", "predictions", bundle(**{
         "config.json": config, "model.safetensors": (scratch / "model").read_bytes(),
         "predictions.safetensors": (scratch / "predictions").read_bytes()}))
+    score = {"split": "test", "model": forge.read(scratch / "model")[1]["checksum"], "sequences": 2, "correct": 1, "accuracy": 0.5, "loss": 1,
+             "labels": [{"label": "a", "sequences": 1, "recall": 1}, {"label": "b", "sequences": 1, "recall": 0}], "macro_f1": None,
+             "confusion": {"a": {"a": 1}, "b": {"a": 1}}, "calibration": {"expected_error": 0.1, "bins": [{"sequences": 2, "confidence": 0.6, "accuracy": 0.5}]},
+             "mistakes": [{"example": 2, "label": "b", "probability": 0.4, "predicted": "a", "predicted_probability": 0.6, "text": "x"}]}
+    put("report_run", "score", bundle(**{"config.json": config, "model.safetensors": (scratch / "model").read_bytes(), "score.json": json.dumps(score)}))
     put("report_run", "epoch-of-32-bits", bundle(**{
         "config.json": config, "metrics.jsonl": '{"event": "epoch", "epoch": 2147483647, "theory": []}\n'}))
 

@@ -115,3 +115,14 @@ def test_expressions_are_read_as_the_model_reads_them(data, tmp_path):
     assert {row["text"] for row in result["mistakes"]} <= {"[MAX 4 3 ]", "[MIN 1 2 ]"}
     (tmp_path / "test.tsv").write_text("4\t[MAX 4 3 ]\n1\t[MIN 1\n")
     refused(run("eval", tmp_path / "run", "--data", tmp_path / "test.tsv", data=data), "example 2 of", "missing")
+
+
+def test_the_score_of_a_split_is_recorded_with_the_run(data, tmp_path):
+    folder = tmp_path / "run"
+    assert run(*train_arguments(folder, "train.epochs=1"), data=data).returncode == 0
+    process = run("eval", folder, "--device", "cpu", "--split", "validation", "--json", "--mistakes", 2, data=data)
+    assert process.returncode == 0, process.stderr
+    printed, recorded = json.loads(process.stdout), json.loads((folder / "score.json").read_text())
+    assert len(printed["mistakes"]) == 2 and len(recorded["mistakes"]) == 20
+    assert recorded.pop("mistakes")[:2] == printed.pop("mistakes")
+    assert recorded.pop("model").startswith("crc32:") and recorded == printed

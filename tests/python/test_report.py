@@ -2,15 +2,18 @@
 """hkt report: one page that needs nothing else, opened in a browser where there is one."""
 import base64
 import json
+import pathlib
 import re
 import shutil
 import subprocess
 
 import numpy
 import pytest
+from browser import browser, needs_chromium, views  # noqa: F401
 from program import refused, run, train_arguments
 
 SMALL = ["data.min_tokens=40", "data.train_samples=64", "data.validation_samples=32", "data.test_samples=32", "train.epochs=2"]
+root = pathlib.Path(__file__).resolve().parents[2]
 chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -69,15 +72,159 @@ def opened(page, width, profile):
     return re.sub(r"<script.*?</script>", "", process.stdout, flags=re.S)
 
 
-@pytest.mark.skipif(not chromium, reason="there is no browser here")
-@pytest.mark.parametrize("width", [1280, 420])
-def test_the_page_opens_and_all_plots_draw(page, width, tmp_path):
-    text = opened(page, width, tmp_path)
-    figures = text.count("<figure>")
-    assert figures >= 15 and text.count('role="img"') == figures
-    assert len(re.findall(r'class="main-svg"', text)) >= figures
-    assert len(re.findall(r'aria-label="[^"]{20,}"', text)) >= figures
-    assert "NaN" not in text
+BAD_PAGE = """<!doctype html><html lang="en" data-ready="yes"><main><h1>A</h1><h3>skips</h3>
+<p style="color: #bbb; background: #fff">pale</p><p style="width: 3000px">wide</p><div role="img" aria-label="short"></div>
+<div class="plot" role="img" aria-label="a plot that nothing was ever drawn in"></div><table><tr><td>1</td></tr></table><p>NaN</p>
+<script>console.error('told')</script></main></html>"""
+
+
+@needs_chromium
+def test_what_is_wrong_with_a_page_is_seen(tmp_path, browser):  # noqa: F811
+    (tmp_path / "bad.html").write_text(BAD_PAGE)
+    browser.open(tmp_path / "bad.html", 390)
+    troubles = " | ".join(browser.audit())
+    for words in ("told", "skips a level", "“pale” has a contrast", "“wide” reaches", "described by “short”", "not drawn", "no headers", "the text has “NaN”"):
+        assert words in troubles
+
+
+@needs_chromium
+@views
+def test_the_page_is_good_to_look_at(page, browser, width, dark):  # noqa: F811
+    browser.open(page, width, dark)
+    assert browser.audit() == []
+    assert browser.evaluate("document.querySelectorAll('.plot').length") >= 8
+
+
+@needs_chromium
+def test_plots_follow_day_and_night(page, browser):  # noqa: F811
+    colors = {}
+    browser.open(page, dark=False)
+    for name in ("light", "dark"):
+        browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+        colors[name] = browser.evaluate("""(async () => {
+            const place = [...document.querySelectorAll('.plot')].find(one => one.checkVisibility());
+            place.scrollIntoView();
+            await new Promise(done => setTimeout(done, 300));
+            return [place.layout.font.color, getComputedStyle(document.documentElement).getPropertyValue('--ink').trim()];
+        })()""")
+        assert colors[name][0] == colors[name][1]
+    assert colors["light"] != colors["dark"]
+
+
+def test_what_the_page_keeps_of_the_theory_is_what_was_found(page, runs):
+    for shown in data_of(page)["runs"]:
+        found = json.loads((runs / shown["name"] / "theory.json").read_text())
+        assert shown["theory"]["claims"] == found["claims"]
+        pairs = [pair for own, full in zip(shown["theory"]["blocks"], found["blocks"], strict=True) for pair in zip(own["heads"], full["heads"], strict=True)]
+        for head, whole in pairs:
+            assert [depth["kl"] for depth in head["depth"]] == pytest.approx([depth["kl"] for depth in whole["depth"]], rel=1e-5)
+            for level, full in zip(head["levels"], whole["levels"], strict=True):
+                assert [level[key] for key in ("weight", "share")] == pytest.approx([full[key] for key in ("weight", "share")], rel=1e-5)
+                for key in ("kurtosis_ratio", "kurtosis_p", "skewness_p"):
+                    value, expected = ((one["normality"] or {}).get(key) for one in (level, full))
+                    assert value is expected is None or value == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_page_about_runs_is_small(page):
+    assert page.stat().st_size < 2_000_000
+
+
+@needs_chromium
+def test_own_data_begins_with_classes_confusions_and_mistakes(page, runs, browser):  # noqa: F811
+    browser.open(page)
+    titles = browser.evaluate("[...document.querySelectorAll('main h2, main > .grid h3')].map(node => node.textContent)")
+    best = max(("standard", "hkt"), key=lambda name: json.loads((runs / name / "score.json").read_text())["accuracy"])
+    assert titles[:5] == ["The runs", f"{best} on test", "Accuracy by class", "Confusions", "Calibration, " + best]
+    assert titles.index("The worst mistakes") < titles.index("Training") < titles.index("The paper’s claims")
+    score = json.loads((runs / best / "score.json").read_text())
+    cells = browser.evaluate("[...document.querySelectorAll('.card')[1].querySelectorAll('tbody tr')].map(row => [...row.children].map(cell => cell.textContent))")
+    names = [row["label"] for row in score["labels"]]
+    assert cells == [[label, *(str(score["confusion"].get(label, {}).get(name, 0)) for name in names)] for label in names]
+    said = browser.evaluate("document.querySelector('main').innerText")
+    assert score["mistakes"][0]["text"] in said and f"{score['correct']} of {score['sequences']} are right" in said
+
+
+@needs_chromium
+def test_what_differs_between_runs_stands_in_the_table(runs, browser, tmp_path):  # noqa: F811
+    for rate in ("1e-3", "2e-3"):
+        process = run(*train_arguments(tmp_path / f"rate-{rate}", *SMALL, "train.epochs=1", f"train.learning_rate={rate}"), data=runs / "data")
+        assert process.returncode == 0, process.stderr
+    process = run("report", tmp_path / "rate-1e-3", tmp_path / "rate-2e-3", "--out", tmp_path / "page.html")
+    assert process.returncode == 0, process.stderr
+    browser.open(tmp_path / "page.html", 390)
+    rows = browser.evaluate("[...document.querySelector('table').rows].map(row => [...row.cells].map(cell => cell.textContent))")
+    assert [row[rows[0].index("learning rate")] for row in rows[1:]] == ["0.001", "0.002"]
+    assert rows[0][:3] == ["run", "validation", "learning rate"], "a phone shows these"
+    assert browser.audit() == []
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_page_about_experiments_is_good_to_look_at(browser, tmp_path, width):  # noqa: F811
+    names = ["imdb-full", "listops-ablation-full", "lm-quick"]
+    process = run("report", *(root / "results" / f"{name}.json" for name in names), "--out", tmp_path / "page.html")
+    assert process.returncode == 0, process.stderr
+    assert (tmp_path / "page.html").stat().st_size < 2_100_000
+    browser.open(tmp_path / "page.html", width)
+    assert browser.evaluate("[...document.querySelectorAll('.plot')].filter(place => place.checkVisibility()).length") <= 8, "the rest is folded away"
+    first = browser.evaluate("[...document.querySelectorAll('main > h2')].slice(0, 3).map(node => node.textContent)")
+    assert first == ["HKT against standard attention", "The paper’s claims", "Results"]
+    assert "IMDB: HKT, rotary, seed 0" in browser.evaluate("document.querySelector('main').innerText")
+    assert browser.audit() == []
+
+
+@needs_chromium
+def test_an_exported_model_has_no_empty_plots(browser, tmp_path):  # noqa: F811
+    process = run("report", root / "models" / "imdb-hkt", "--out", tmp_path / "page.html")
+    assert process.returncode == 0, process.stderr
+    assert "imdb-hkt is an exported model (HKT, 3 levels" in process.stdout
+    entry = data_of(tmp_path / "page.html")["runs"][0]
+    assert entry["exported"] and entry["parameters"] > 300_000
+    browser.open(tmp_path / "page.html", 390)
+    assert browser.evaluate("document.querySelectorAll('.plot').length") == 0
+    assert f"{entry['parameters']:,}" in browser.evaluate("document.querySelector('table').textContent")
+    assert browser.audit() == []
+
+
+def test_what_is_no_experiment_is_skipped_and_named(tmp_path):
+    paths = [root / "results" / name for name in ("limits.json", "listops-quick.json", "bench-cpu.json")]
+    process = run("report", *paths, "--out", tmp_path / "page.html")
+    assert process.returncode == 0
+    lines = process.stderr.splitlines()
+    assert len(lines) == 2 and "limits.json contains no results" in lines[0] and "bench-cpu.json" in lines[1] and lines[1].endswith("It is left out.")
+    assert [one["experiment"] for one in data_of(tmp_path / "page.html")["comparisons"]] == ["listops"]
+    refused(run("report", paths[0], "--out", tmp_path / "none.html"), "no results")
+    refused(run("report", paths[0], paths[2], "--out", tmp_path / "none.html"), "no results")
+    refused(run("report", paths[1], tmp_path / "mistyped", "--out", tmp_path / "none.html"), "mistyped")
+
+
+def test_a_score_of_another_model_or_a_damaged_one_is_left_out(runs, tmp_path):
+    def reported():
+        process = run("report", tmp_path / "hkt", "--out", tmp_path / "page.html")
+        assert process.returncode == 0, process.stderr
+        return data_of(tmp_path / "page.html")["runs"][0], process.stderr
+
+    shutil.copytree(runs / "hkt", tmp_path / "hkt")
+    path = tmp_path / "hkt" / "score.json"
+    score = json.loads(path.read_text())
+    entry, said = reported()
+    assert entry["score"] == score and not said
+    path.write_text(json.dumps({**score, "model": "crc32:00000000"}))
+    assert "score" not in reported()[0]
+    for damaged in ("{", json.dumps({**score, "labels": 3}), json.dumps({**score, "mistakes": [{"label": 1}]})):
+        path.write_text(damaged)
+        entry, said = reported()
+        assert "score" not in entry and "score.json is not valid output of hkt eval" in said
+
+
+def opened(page, width, profile):
+    """What the browser made of the page, its scripts left out; nothing may have been said on its console."""
+    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},2000", "--virtual-time-budget=15000",
+               "--enable-logging=stderr", "--v=0", f"--user-data-dir={profile}", "--dump-dom", page.as_uri()]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert "CONSOLE" not in process.stderr, process.stderr
+    assert 'data-ready="yes"' in process.stdout
+    return re.sub(r"<script.*?</script>", "", process.stdout, flags=re.S)
 
 
 EXPRESSION = "[MAX 2 9 [MIN 4 7 ] 0 ]"

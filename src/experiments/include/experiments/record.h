@@ -14,6 +14,7 @@ namespace hkt::experiments {
 
 // {"name", "config", "summary", "parameters", "best_validation", "epochs", "probes", "test", "theory"}, and "sample" where there
 // is one; what does not exist yet is null or empty. best_validation is an accuracy, or the bits per byte of a language model.
+// "exported": true of a model without metrics, as `hkt export` writes it; its parameters are counted in its weights.
 // Damaged files are left out and reported to `warn`.
 nlohmann::ordered_json record_of(const train::RunDirectory& run, const train::Warn& warn);
 

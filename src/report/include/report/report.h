@@ -7,7 +7,7 @@
 
 namespace hkt::report {
 
-// {"title", "answers": […], "runs": […], "comparisons": […], "published", "where"}, as page.js reads them.
+// {"title", "answers": […], "runs": […], "comparisons": […], "published", "where"}, as the scripts in page/ read them.
 std::string page(const nlohmann::ordered_json& data);
 
 // The attention of a model on one input, as explain.js reads it.

@@ -19,6 +19,7 @@ struct RunDirectory {
   std::filesystem::path state() const { return folder / "state.safetensors"; }  // the last, to resume from
   std::filesystem::path previous_state() const { return folder / "state.previous.safetensors"; }
   std::filesystem::path predictions() const { return folder / "predictions.safetensors"; }
+  std::filesystem::path score() const { return folder / "score.json"; }  // of a classifier
   std::filesystem::path theory() const { return folder / "theory.json"; }
   std::filesystem::path sample() const { return folder / "sample.json"; }  // text by a language model
 
