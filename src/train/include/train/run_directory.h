@@ -20,6 +20,7 @@ struct RunDirectory {
   std::filesystem::path previous_state() const { return folder / "state.previous.safetensors"; }
   std::filesystem::path predictions() const { return folder / "predictions.safetensors"; }
   std::filesystem::path theory() const { return folder / "theory.json"; }
+  std::filesystem::path phases() const { return folder / "phases.json"; }
   std::filesystem::path sample() const { return folder / "sample.json"; }  // text by a language model
 
   bool holds_run() const {
