@@ -18,14 +18,15 @@ constexpr double most_work = 2e9;  // additions; a few seconds
 // The distinct n-grams of a text, as places in a table of 2^bits.
 class Grams {
  public:
-  explicit Grams(int bits) : bits_(bits), seen_(std::size_t{1} << bits) {}
+  explicit Grams(int bits, std::size_t longest = longest_gram)
+      : bits_(bits), longest_(longest), seen_(std::size_t{1} << bits) {}
 
   const std::vector<std::uint32_t>& of(std::span<const std::uint8_t> text) {
     ++texts_;
     found_.clear();
     for (std::size_t begin = 0; begin < text.size(); ++begin) {
       std::uint64_t hash = 0;
-      for (const auto byte : text.subspan(begin, std::min<std::size_t>(longest_gram, text.size() - begin))) {
+      for (const auto byte : text.subspan(begin, std::min(longest_, text.size() - begin))) {
         constexpr std::uint64_t odd = 0x9E3779B97F4A7C15;  // 2^64 over the golden ratio: spreads over the high bits
         hash = (hash + byte + 1) * odd;
         const auto place = static_cast<std::uint32_t>(hash >> (64 - bits_));
@@ -39,6 +40,7 @@ class Grams {
 
  private:
   int bits_;
+  std::size_t longest_;  // of an n-gram
   std::uint32_t texts_ = 0;  // so far; the number of the last one to have an n-gram is its mark in seen_
   std::vector<std::uint32_t> seen_;
   std::vector<std::uint32_t> found_;
@@ -86,10 +88,12 @@ class LinearModel {
   std::vector<float> scores_;             // of the last text, or their gradients
 };
 
+constexpr int usual_bits = 18;
+
 // A table that stays in the cache where the classes are few, and is not too large where they are many.
-int table_bits(std::size_t classes) {
-  constexpr int most = 18, fewest = 12;
-  constexpr std::size_t largest = std::size_t{1} << 22;
+int table_bits(std::size_t classes, int most = usual_bits) {
+  constexpr int fewest = 12;
+  const std::size_t largest = std::size_t{16} << most;
   int bits = most;
   while (bits > fewest && (classes << bits) > largest) --bits;
   return bits;
@@ -111,6 +115,30 @@ std::vector<std::int64_t> chosen(const data::Split& split, std::int64_t longest,
   return order;
 }
 
+void learn(const data::Split& split, std::int64_t longest, std::vector<std::int64_t> order, std::mt19937_64& generator,
+           Grams& grams, LinearModel& model) {
+  for (int pass = 0; pass < passes; ++pass) {
+    for (auto i = order.size(); i > 1; --i) std::swap(order[i - 1], order[generator() % i]);
+    constexpr float first_rate = 0.1F;
+    const float rate = first_rate * static_cast<float>(passes - pass) / passes;
+    for (const auto i : order)
+      model.learn(grams.of(head_of(split, i, longest)), static_cast<std::size_t>(split.label(i)), rate);
+  }
+}
+
+std::vector<bool> right_on(const data::Split& split, std::int64_t longest, Grams& grams, LinearModel& model) {
+  std::vector<bool> right;
+  for (std::int64_t i = 0; i < split.size(); ++i) {
+    const auto found = model.predict(grams.of(head_of(split, i, longest)));
+    right.push_back(static_cast<std::int64_t>(found) == split.label(i));
+  }
+  return right;
+}
+
+LinearScore score_of(const std::vector<bool>& right, std::int64_t trained_on) {
+  return {std::count(right.begin(), right.end(), true), std::ssize(right), trained_on};
+}
+
 }  // namespace
 
 LinearScore linear_baseline(const data::Dataset& dataset, std::int64_t longest) {
@@ -118,22 +146,27 @@ LinearScore linear_baseline(const data::Dataset& dataset, std::int64_t longest) 
   const int bits = table_bits(classes);
   Grams grams(bits);
   LinearModel model(bits, classes);
-  auto order = chosen(dataset.train, longest, classes);
+  const auto order = chosen(dataset.train, longest, classes);
   std::mt19937_64 generator;  // NOLINT: the same order every time
-  for (int pass = 0; pass < passes; ++pass) {
-    for (auto i = order.size(); i > 1; --i) std::swap(order[i - 1], order[generator() % i]);
-    constexpr float first_rate = 0.1F;
-    const float rate = first_rate * static_cast<float>(passes - pass) / passes;
-    for (const auto i : order) {
-      model.learn(grams.of(head_of(dataset.train, i, longest)), static_cast<std::size_t>(dataset.train.label(i)), rate);
-    }
-  }
-  LinearScore score{0, dataset.validation.size(), std::ssize(order)};
-  for (std::int64_t i = 0; i < dataset.validation.size(); ++i) {
-    const auto found = model.predict(grams.of(head_of(dataset.validation, i, longest)));
-    score.correct += static_cast<std::int64_t>(found) == dataset.validation.label(i) ? 1 : 0;
-  }
-  return score;
+  learn(dataset.train, longest, order, generator, grams, model);
+  return score_of(right_on(dataset.validation, longest, grams, model), std::ssize(order));
+}
+
+LinearTestScore linear_test_score(const data::Dataset& dataset, std::int64_t longest, int gram, std::uint64_t seed) {
+  constexpr int most_bits = 21;
+  const auto classes = dataset.labels.size();
+  const int bits = table_bits(classes, most_bits);
+  Grams grams(bits, static_cast<std::size_t>(gram));
+  LinearModel model(bits, classes);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(dataset.train.size()));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  std::mt19937_64 generator(seed);
+  learn(dataset.train, longest, order, generator, grams, model);
+  LinearTestScore result;
+  result.validation = score_of(right_on(dataset.validation, longest, grams, model), dataset.train.size());
+  result.correct = right_on(dataset.test, longest, grams, model);
+  result.test = score_of(result.correct, dataset.train.size());
+  return result;
 }
 
 }  // namespace hkt::train
