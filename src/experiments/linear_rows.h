@@ -10,8 +10,9 @@
 
 namespace hkt::experiments {
 
-// For n-grams of at most 1, 2, 3 and 4 tokens: {"name", "what", "validation_accuracy", "test_accuracy", "mean", "deviation",
-// "correct_bits"}, over seeds of the order of the data. Of each sequence its first `longest` tokens count.
+// For n-grams of at most 1, 2, 3 and 4 tokens: {"name", "what", "learning_rate", "validation_accuracy", "correct_bits",
+// "test_accuracy", "mean", "deviation"}, over seeds of the order of the data. The learning rate is chosen on validation, with the first
+// seed. Of each sequence its first `longest` tokens count.
 nlohmann::ordered_json linear_rows(const data::Dataset& dataset, std::int64_t longest,
                                    const std::vector<std::int64_t>& seeds);
 

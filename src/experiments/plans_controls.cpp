@@ -40,7 +40,7 @@ ProtocolModel peer(const ConfigDraft& hkt, const std::string& name, const std::s
   changes.insert(changes.end(), {"model.levels=1", "model.attention=" + name});
   const auto own = hkt.with(changes);
   const auto feedforward = matching_feedforward(own, count_parameters(hkt.config().model));
-  return variant(own, name, what, {fmt::format("model.feedforward={}", feedforward)}, {"matched"});
+  return variant(own, name, what, {fmt::format("model.feedforward={}", feedforward)});
 }
 
 void add_peers(std::vector<ProtocolModel>& models, const ConfigDraft& hkt) {

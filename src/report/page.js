@@ -115,7 +115,10 @@ function classifierTable(c) {
   const first = c.models[0];
   table(page, ['name', 'model', 'parameters', 'test accuracy', 'vs. ' + first.name, 'step', 'ratio'], c.models.map(m => [
     m.name, m.what, m.parameters.toLocaleString('en'), spread(m, c), m === first ? '' : signed(m.mean - first.mean, 2), ...stepCells(m)]));
+  const points = pair => ' [' + pair.map(x => signed(x, 2)).join(', ') + ']';
   const tests = c.comparisons.map(t => t.model + ' against ' + t.with + ': ' + signed(t.gain, 2) +
+    (t.interval ? points(t.interval) + ' paired by seed' : '') + (t.sequences_interval ? ',' + points(t.sequences_interval) + ' over sequences' : '') +
+    (t.verdict ? ', ' + t.verdict : '') +
     (t.paired_t_test_p === null ? '' : ', paired t-test p = ' + probability(t.paired_t_test_p)) + ', McNemar p by seed ' + t.mcnemar_p.map(probability).join(', '));
   if (tests.length < 10) list(tests);
   const paper = published.paper[c.experiment];

@@ -15,13 +15,21 @@ namespace {
 constexpr int longest_gram = 4, passes = 5;
 constexpr double most_work = 2e9;  // additions; a few seconds
 
-// The distinct n-grams of a text, as places in a table of 2^bits.
+struct Feature {
+  std::uint32_t place;  // in a table of 2^bits
+  float value;
+};
+
+// What counts of an n-gram: that it occurs, or the logarithm of one more than how often.
+enum class Values : std::uint8_t { presence, counts };
+
+// The distinct n-grams of a text, as features whose vector has norm 1, for texts of any length.
 class Grams {
  public:
-  explicit Grams(int bits, std::size_t longest = longest_gram)
-      : bits_(bits), longest_(longest), seen_(std::size_t{1} << bits) {}
+  Grams(int bits, std::size_t longest, Values values)
+      : bits_(bits), longest_(longest), values_(values), seen_(std::size_t{1} << bits) {}
 
-  const std::vector<std::uint32_t>& of(std::span<const std::uint8_t> text) {
+  const std::vector<Feature>& of(std::span<const std::uint8_t> text) {
     ++texts_;
     found_.clear();
     for (std::size_t begin = 0; begin < text.size(); ++begin) {
@@ -29,21 +37,43 @@ class Grams {
       for (const auto byte : text.subspan(begin, std::min(longest_, text.size() - begin))) {
         constexpr std::uint64_t odd = 0x9E3779B97F4A7C15;  // 2^64 over the golden ratio: spreads over the high bits
         hash = (hash + byte + 1) * odd;
-        const auto place = static_cast<std::uint32_t>(hash >> (64 - bits_));
-        if (seen_[place] == texts_) continue;
-        seen_[place] = texts_;
-        found_.push_back(place);
+        add(static_cast<std::uint32_t>(hash >> (64 - bits_)));
       }
     }
+    normalise();
     return found_;
   }
 
  private:
+  struct Seen {
+    std::uint32_t text = 0, index = 0;  // the number of the last text to have it, and its place in found_
+  };
+
+  void add(std::uint32_t place) {
+    auto& seen = seen_[place];
+    if (seen.text == texts_) {
+      ++found_[seen.index].value;
+      return;
+    }
+    seen = {texts_, static_cast<std::uint32_t>(found_.size())};
+    found_.push_back({place, 1});
+  }
+
+  void normalise() {
+    float squares = 0;
+    for (auto& feature : found_) {
+      feature.value = values_ == Values::counts ? std::log1p(feature.value) : 1;
+      squares += feature.value * feature.value;
+    }
+    for (auto& feature : found_) feature.value /= std::sqrt(squares);
+  }
+
   int bits_;
   std::size_t longest_;  // of an n-gram
-  std::uint32_t texts_ = 0;  // so far; the number of the last one to have an n-gram is its mark in seen_
-  std::vector<std::uint32_t> seen_;
-  std::vector<std::uint32_t> found_;
+  Values values_;
+  std::uint32_t texts_ = 0;  // so far
+  std::vector<Seen> seen_;
+  std::vector<Feature> found_;
 };
 
 class LinearModel {
@@ -51,38 +81,32 @@ class LinearModel {
   LinearModel(int bits, std::size_t classes)
       : classes_(classes), weights_(classes << bits), squares_(classes << bits), scores_(classes) {}
 
-  std::size_t predict(const std::vector<std::uint32_t>& grams) {
+  std::size_t predict(const std::vector<Feature>& features) {
     std::fill(scores_.begin(), scores_.end(), 0.F);
-    for (const auto gram : grams) {
-      const auto* row = weights_.data() + gram * classes_;
-      for (std::size_t i = 0; i < classes_; ++i) scores_[i] += row[i];
+    for (const auto [place, value] : features) {
+      const auto* row = weights_.data() + place * classes_;
+      for (std::size_t i = 0; i < classes_; ++i) scores_[i] += value * row[i];
     }
-    for (auto& score : scores_) score *= scale(grams);
     return static_cast<std::size_t>(std::max_element(scores_.begin(), scores_.end()) - scores_.begin());
   }
 
-  void learn(const std::vector<std::uint32_t>& grams, std::size_t label, float rate) {
-    const float highest = scores_[predict(grams)];
+  void learn(const std::vector<Feature>& features, std::size_t label, float rate) {
+    const float highest = scores_[predict(features)];
     float sum = 0;
     for (auto& score : scores_) sum += score = std::exp(score - highest);
-    for (std::size_t i = 0; i < classes_; ++i)
-      scores_[i] = scale(grams) * (scores_[i] / sum - (i == label ? 1.F : 0.F));
-    for (const auto gram : grams) {
-      auto *row = weights_.data() + gram * classes_, *squares = squares_.data() + gram * classes_;
+    for (std::size_t i = 0; i < classes_; ++i) scores_[i] = scores_[i] / sum - (i == label ? 1.F : 0.F);
+    for (const auto [place, value] : features) {
+      auto *row = weights_.data() + place * classes_, *squares = squares_.data() + place * classes_;
       for (std::size_t i = 0; i < classes_; ++i) {
         constexpr float tiny = 1e-8F;
-        squares[i] += scores_[i] * scores_[i];
-        row[i] -= rate * scores_[i] / std::sqrt(squares[i] + tiny);
+        const float gradient = value * scores_[i];
+        squares[i] += gradient * gradient;
+        row[i] -= rate * gradient / std::sqrt(squares[i] + tiny);
       }
     }
   }
 
  private:
-  // Texts of any length have features of norm 1.
-  static float scale(const std::vector<std::uint32_t>& grams) {
-    return 1 / std::sqrt(static_cast<float>(std::max<std::size_t>(1, grams.size())));
-  }
-
   std::size_t classes_;
   std::vector<float> weights_, squares_;  // of n-gram and class
   std::vector<float> scores_;             // of the last text, or their gradients
@@ -115,11 +139,12 @@ std::vector<std::int64_t> chosen(const data::Split& split, std::int64_t longest,
   return order;
 }
 
-void learn(const data::Split& split, std::int64_t longest, std::vector<std::int64_t> order, std::mt19937_64& generator,
-           Grams& grams, LinearModel& model) {
+constexpr float usual_rate = 0.1F;
+
+void learn(const data::Split& split, std::int64_t longest, std::vector<std::int64_t> order, float first_rate,
+           std::mt19937_64& generator, Grams& grams, LinearModel& model) {
   for (int pass = 0; pass < passes; ++pass) {
     for (auto i = order.size(); i > 1; --i) std::swap(order[i - 1], order[generator() % i]);
-    constexpr float first_rate = 0.1F;
     const float rate = first_rate * static_cast<float>(passes - pass) / passes;
     for (const auto i : order)
       model.learn(grams.of(head_of(split, i, longest)), static_cast<std::size_t>(split.label(i)), rate);
@@ -144,24 +169,25 @@ LinearScore score_of(const std::vector<bool>& right, std::int64_t trained_on) {
 LinearScore linear_baseline(const data::Dataset& dataset, std::int64_t longest) {
   const auto classes = dataset.labels.size();
   const int bits = table_bits(classes);
-  Grams grams(bits);
+  Grams grams(bits, longest_gram, Values::presence);
   LinearModel model(bits, classes);
   const auto order = chosen(dataset.train, longest, classes);
   std::mt19937_64 generator;  // NOLINT: the same order every time
-  learn(dataset.train, longest, order, generator, grams, model);
+  learn(dataset.train, longest, order, usual_rate, generator, grams, model);
   return score_of(right_on(dataset.validation, longest, grams, model), std::ssize(order));
 }
 
-LinearTestScore linear_test_score(const data::Dataset& dataset, std::int64_t longest, int gram, std::uint64_t seed) {
+LinearTestScore linear_test_score(const data::Dataset& dataset, std::int64_t longest, int gram, float rate,
+                                  std::uint64_t seed) {
   constexpr int most_bits = 21;
   const auto classes = dataset.labels.size();
   const int bits = table_bits(classes, most_bits);
-  Grams grams(bits, static_cast<std::size_t>(gram));
+  Grams grams(bits, static_cast<std::size_t>(gram), Values::counts);
   LinearModel model(bits, classes);
   std::vector<std::int64_t> order(static_cast<std::size_t>(dataset.train.size()));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   std::mt19937_64 generator(seed);
-  learn(dataset.train, longest, order, generator, grams, model);
+  learn(dataset.train, longest, order, rate, generator, grams, model);
   LinearTestScore result;
   result.validation = score_of(right_on(dataset.validation, longest, grams, model), dataset.train.size());
   result.correct = right_on(dataset.test, longest, grams, model);

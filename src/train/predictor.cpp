@@ -27,8 +27,8 @@ struct Input {
   std::vector<double> probabilities = {};
 };
 
-// The tokens of a text; throws std::invalid_argument for a text that the model does not take.
-std::vector<std::uint8_t> tokens_of(const std::string& text, const Config& config, bool& cut) {
+// The tokens of a text, as many as any of its beginnings has; throws std::invalid_argument for a text that the model does not take.
+std::vector<std::uint8_t> tokens_of(const std::string& text, const Config& config, std::int64_t phases, bool& cut) {
   auto tokens = data::encode(config.data.task, text);
   const auto longest = static_cast<std::size_t>(config.model.max_length);
   cut = tokens.size() > longest;
@@ -36,6 +36,7 @@ std::vector<std::uint8_t> tokens_of(const std::string& text, const Config& confi
     throw std::invalid_argument("the expression has " + std::to_string(tokens.size()) + " tokens; this model takes " +
                                 std::to_string(longest) + " at most.");
   }
+  tokens.resize(std::min(tokens.size(), longest + static_cast<std::size_t>(phases - 1)));
   const int largest = *std::max_element(tokens.begin(), tokens.end());
   if (largest >= config.model.vocab) {
     throw std::invalid_argument("the text has the token " + std::to_string(largest) + "; this model takes 1 to " +
@@ -151,7 +152,7 @@ std::vector<Prediction> Predictor::predict(const std::vector<std::string>& texts
   std::vector<Input> inputs;
   for (std::size_t i = 0; i < texts.size(); ++i) {
     try {
-      const auto tokens = tokens_of(texts[i], trained_->config, answers[i].cut);
+      const auto tokens = tokens_of(texts[i], trained_->config, phases, answers[i].cut);
       add_inputs(inputs, tokens, trained_->config, phases, answers[i]);
     } catch (const std::invalid_argument& error) {
       answers[i] = {};

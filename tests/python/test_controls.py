@@ -118,6 +118,12 @@ def test_phases_are_the_mean_over_beginnings(trained, texts, tmp_path, data):
         for label, probability in found.items():
             assert probability == pytest.approx(sum(part[i][label] for part in parts[:3]) / 3, abs=1e-5)
 
+    of_python = hkt.Predictor(trained).predict(lines, phases=3)
+    for found, answer in zip(mean, of_python, strict=True):
+        assert answer.probabilities == pytest.approx(found, abs=1e-5)
+    with pytest.raises(ValueError, match="phases is 0"):
+        hkt.Predictor(trained).predict(lines, phases=0)
+
     process = run("eval", trained, "--split", "test", "--phases", 3, "--device", "cpu", "--json", data=data)
     assert process.returncode == 0, process.stderr
     result = json.loads(process.stdout)

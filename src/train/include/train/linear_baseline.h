@@ -16,13 +16,14 @@ struct LinearScore {
   double accuracy() const { return sequences > 0 ? static_cast<double>(correct) / static_cast<double>(sequences) : 0; }
 };
 
-// The linear model of a table: of n-grams of at most `gram` tokens, 1 to 4, trained on all sequences in an order that the seed decides,
-// with a table in which n-grams hardly ever share a place.
+// The linear model of a table: logistic regression on the logarithm of how often n-grams of at most `gram` tokens, 1 to 4, occur, trained
+// on all sequences in an order that the seed decides, with a table in which they hardly ever share a place.
 struct LinearTestScore {
   LinearScore validation, test;
   std::vector<bool> correct;  // of each sequence of the test split
 };
-LinearTestScore linear_test_score(const data::Dataset& dataset, std::int64_t longest, int gram, std::uint64_t seed);
+LinearTestScore linear_test_score(const data::Dataset& dataset, std::int64_t longest, int gram, float rate,
+                                  std::uint64_t seed);
 
 // Logistic regression on which n-grams of 1 to 4 bytes a text has, hashed; of each text its first `longest` bytes. The same
 // data gives the same score. At most a few seconds.
