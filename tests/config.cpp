@@ -154,7 +154,8 @@ TEST(Config, ErrorsNameTheThingAndWhatIsAllowed) {
       {with_model(R"("dropout": -0.1)"), "model.dropout is -0.1"},
       {with_model(R"("dropout": "0.1")"), "model.dropout is \"0.1\""},
       {with_model(R"("attention": "longformer", "levels": 1)"),
-       "model.attention is \"longformer\"; it must be one of \"hkt\", \"window\", \"bigbird\", \"linformer\", \"performer\", "
+       "model.attention is \"longformer\"; it must be one of \"hkt\", \"window\", \"bigbird\", \"linformer\", "
+       "\"performer\", "
        "\"h1d\" (nearest: "},
       {with_model(R"("attention": "window")"), "model.levels is 3; where model.attention is \"window\" it must be 1."},
       {with_model(R"("attention": "h1d", "levels": 1, "block_size": 5)"), "model.block_size is 5; it must be even."},

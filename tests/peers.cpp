@@ -31,7 +31,8 @@ struct Peer {
 
 const std::vector<Peer> peers = {
     {"window", [](ModelConfig& c) { c.attention = AttentionKind::window, c.window = 2, c.globals = 1; }},
-    {"window without globals", [](ModelConfig& c) { c.attention = AttentionKind::window, c.window = 0, c.globals = 0; }},
+    {"window without globals",
+     [](ModelConfig& c) { c.attention = AttentionKind::window, c.window = 0, c.globals = 0; }},
     {"bigbird",
      [](ModelConfig& c) { c.attention = AttentionKind::bigbird, c.window = 1, c.globals = 2, c.random_keys = 3; }},
     {"linformer", [](ModelConfig& c) { c.attention = AttentionKind::linformer, c.features = 5; }},
@@ -185,7 +186,8 @@ std::vector<at::Tensor> gradients(hkt::HierarchicalAttention& attention, const a
 void expect_the_definition(const Peer& peer, bool causal, std::int64_t length, bool padded) {
   const auto config = config_of(peer, causal);
   auto attention = make(config);
-  const auto what = peer.name + (causal ? ", causal" : "") + (padded ? ", padded" : "") + ", T = " + std::to_string(length);
+  const auto what =
+      peer.name + (causal ? ", causal" : "") + (padded ? ", padded" : "") + ", T = " + std::to_string(length);
   const auto x = at::randn({2, length, width}, at::kDouble).requires_grad_();
   const std::vector<std::int64_t> lengths = {length, padded ? length / 2 : length};
   const auto given = padded ? std::optional(at::tensor(lengths, at::kLong)) : std::nullopt;
@@ -249,7 +251,8 @@ TEST(Peers, FeaturesOfPerformerAreOrthogonalAndEstimateTheSoftmaxKernel) {
   config.width = 32;
   const auto features = hkt::HierarchicalAttention(config)->random_features.to(at::kDouble);
   const auto block = features.slice(0, config.width, 2 * config.width);
-  expect_close(at::mm(block, block.t()), at::eye(config.width, at::kDouble) * config.width, 1e-6, "a block of features");
+  expect_close(at::mm(block, block.t()), at::eye(config.width, at::kDouble) * config.width, 1e-6,
+               "a block of features");
   torch::manual_seed(3);
   const auto x = at::randn({6, config.width}, at::kDouble) * 0.15, y = at::randn({6, config.width}, at::kDouble) * 0.15;
   const auto phi = [&](const at::Tensor& rows) {

@@ -103,9 +103,8 @@ int score_phases(const Options& options, const LoadedRun& run, at::Device device
   train::PhaseScore score;
   {
     Progress progress(options.split);
-    score =
-        train::evaluate_phases(*run.trained.model, split_of(run.dataset, options.split), run.config(), device,
-                               options.phases, [&](auto done, auto total) { progress.show(done, total); });
+    score = train::evaluate_phases(*run.trained.model, split_of(run.dataset, options.split), run.config(), device,
+                                   options.phases, [&](auto done, auto total) { progress.show(done, total); });
   }
   const auto json = train::phases_json(score, options.split, run.trained.checksum);
   write_file(run.directory.phases(), fields::dump(json, 1) + "\n");

@@ -25,8 +25,9 @@ std::string intervals_of(const ordered_json& comparison) {
   if (!comparison.contains("verdict")) return "";
   constexpr int digits = 2;
   std::string text;
-  for (const auto& [key, by] :
-       {std::pair("interval", "paired by seed"), {"welch_interval", "by Welch"}, {"sequences_interval", "over sequences"}}) {
+  for (const auto& [key, by] : {std::pair("interval", "paired by seed"),
+                                {"welch_interval", "by Welch"},
+                                {"sequences_interval", "over sequences"}}) {
     if (const auto& interval = comparison[key]; !interval.is_null())
       text += fmt::format("{} {}, ", text_of(interval, digits), by);
   }
@@ -70,9 +71,9 @@ void print_groups(const ordered_json& model) {
 
 void print_tests(const ordered_json& results) {
   for (const auto& comparison : results["comparisons"]) {
-    std::string line = fmt::format("{} against {}: {:+.2f}, {}", comparison["model"].get<std::string>(),
-                                   comparison["with"].get<std::string>(), comparison["gain"].get<double>(),
-                                   intervals_of(comparison));
+    std::string line =
+        fmt::format("{} against {}: {:+.2f}, {}", comparison["model"].get<std::string>(),
+                    comparison["with"].get<std::string>(), comparison["gain"].get<double>(), intervals_of(comparison));
     if (!comparison["paired_t_test_p"].is_null()) {
       line += fmt::format("paired t-test p = {:.2g}, ", comparison["paired_t_test_p"].get<double>());
     }

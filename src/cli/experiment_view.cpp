@@ -86,16 +86,15 @@ std::optional<nlohmann::ordered_json> run_experiment(const experiments::Protocol
   const auto device = chosen_device(machine);
   if (machine.threads) at::set_num_threads(*machine.threads);
   LiveLines lines;
-  return experiments::run_experiment(protocol,
-                                     {.folder = folder,
-                                      .budget = budget,
-                                      .command = command,
-                                      .keeps_finished = keeps_finished,
-                                      .jobs = jobs,
-                                      .device = device,
-                                      .load = load_task,
-                                      .pool = pool_hooks(lines),
-                                      .warn = warn});
+  return experiments::run_experiment(protocol, {.folder = folder,
+                                                .budget = budget,
+                                                .command = command,
+                                                .keeps_finished = keeps_finished,
+                                                .jobs = jobs,
+                                                .device = device,
+                                                .load = load_task,
+                                                .pool = pool_hooks(lines),
+                                                .warn = warn});
 }
 
 }  // namespace hkt::cli

@@ -86,7 +86,8 @@ Order evaluation_order(const Split& split, const Shape& shape) {
 Batch make_batch(const Split& split, std::span<const std::int64_t> sequences, const Shape& shape) {
   const auto count = static_cast<std::int64_t>(sequences.size());
   std::int64_t longest = shape.full ? shape.max_length : 1;
-  for (const auto sequence : sequences) longest = std::max<std::int64_t>(longest, std::ssize(tokens_in(split, sequence, shape)));
+  for (const auto sequence : sequences)
+    longest = std::max<std::int64_t>(longest, std::ssize(tokens_in(split, sequence, shape)));
   Batch batch{at::zeros({count, longest}, at::kLong), at::empty({count}, at::kLong), at::empty({count}, at::kLong), 0};
   auto* row = batch.tokens.mutable_data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < count; ++i, row += longest) {

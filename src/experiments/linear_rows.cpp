@@ -29,8 +29,7 @@ std::vector<train::LinearTestScore> train_all(const std::vector<Job>& jobs, cons
   at::parallel_for(0, std::ssize(jobs), 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
       const auto& job = jobs[i];
-      scores[i] =
-          train::linear_test_score(dataset, longest, job.gram, job.rate, static_cast<std::uint64_t>(job.seed));
+      scores[i] = train::linear_test_score(dataset, longest, job.gram, job.rate, static_cast<std::uint64_t>(job.seed));
     }
   });
   return scores;

@@ -58,10 +58,9 @@ void add_peers(std::vector<ProtocolModel>& models, const ConfigDraft& hkt) {
 ProtocolModel longer(const ProtocolModel& model, double factor) {
   const auto epochs = model.config.config().train.epochs;
   const auto more = std::lround(factor * static_cast<double>(epochs));
-  auto result =
-      variant(model.config, model.name + "-longer",
-              fmt::format("{}, {} epochs for {}: about as long as HKT", model.name, more, epochs),
-              {fmt::format("train.epochs={}", more)});
+  auto result = variant(model.config, model.name + "-longer",
+                        fmt::format("{}, {} epochs for {}: about as long as HKT", model.name, more, epochs),
+                        {fmt::format("train.epochs={}", more)});
   result.chosen_as = model.name;
   return result;
 }
@@ -99,7 +98,8 @@ void side_by_side(Protocol& protocol, const ConfigDraft& hkt, Budget budget) {
   Changes others;
   for (const auto& model : models) others.push_back(model.name);
   models.push_back(variant(hkt, "hkt", "HKT, " + levels_of(hkt), {}, others));
-  models.push_back(variant(hkt, "hkt-convolution", "HKT with the same convolution", two_taps(), {"convolution", "hkt"}));
+  models.push_back(
+      variant(hkt, "hkt-convolution", "HKT with the same convolution", two_taps(), {"convolution", "hkt"}));
   models.push_back(variant(hkt, "level-1", "HKT, level 1 alone", {"model.weights=1"}, {"hkt"}));
   models.back().chosen_as = "hkt";
   protocol.linear = task == Task::imdb || task == Task::listops;
@@ -143,8 +143,7 @@ void phases(Protocol& protocol, const ConfigDraft& hkt, Budget budget) {
   const Changes random = {"train.random_start=4"};
   const auto standard = hkt.with({"model.levels=1"});
   models.push_back(variant(standard, "standard", "standard attention", {}));
-  models.push_back(
-      variant(standard, "standard-random", "standard, trained from random starts", random, {"standard"}));
+  models.push_back(variant(standard, "standard-random", "standard, trained from random starts", random, {"standard"}));
   models.push_back(variant(hkt, "hkt", "HKT, " + levels_of(hkt), {}, {"standard"}));
   models.push_back(variant(hkt, "hkt-random", "HKT, trained from random starts", random, {"hkt"}));
   protocol.phases = 4;
@@ -180,8 +179,8 @@ void without_level_0(Protocol& protocol, const ConfigDraft& base, Budget budget)
   auto& models = protocol.models;
   models.push_back(variant(base, "standard", "standard attention", {"model.levels=1"}));
   models.push_back(variant(base, "hkt", "HKT, 3 levels", {"model.levels=3"}, {"standard"}));
-  models.push_back(variant(base, "level-1", "HKT, level 1 alone", {"model.levels=2", "model.weights=1"},
-                           {"standard", "hkt"}));
+  models.push_back(
+      variant(base, "level-1", "HKT, level 1 alone", {"model.levels=2", "model.weights=1"}, {"standard", "hkt"}));
   if (budget == Budget::full) protocol.seeds = {0, 1, 2};
 }
 
@@ -208,7 +207,11 @@ const std::vector<Plan>& controls_plans() {
        two_epochs,
        phases},
       {{"controls-scifar", "the same as controls-imdb on sequential CIFAR-10"}, "scifar", {}, two_epochs, side_by_side},
-      {{"controls-kinds", "byte-level IMDB: kinds of short convolution"}, "imdb", equal_scales, two_epochs, convolutions},
+      {{"controls-kinds", "byte-level IMDB: kinds of short convolution"},
+       "imdb",
+       equal_scales,
+       two_epochs,
+       convolutions},
       {{"enwik8-no-level-0", "Wikipedia by bytes, T = 1,024: level 1 alone"},
        "enwik8",
        four_thousand_steps,

@@ -32,7 +32,7 @@ std::string plural(std::int64_t count, const char* what) {
 std::string summary(const ModelConfig& model, const ordered_json& json) {
   const auto word = [&](const char* key) { return json[key].get<std::string>(); };
   std::string text = model.attention != AttentionKind::hkt ? name_of(model.attention) + " attention"
-                     : model.levels == 1                   ? "standard attention"
+                     : model.levels == 1 ? "standard attention"
                                          : fmt::format("HKT, {} levels, {} filter of {}", model.levels, word("filter"),
                                                        model.kernel_size);
   if (model.levels > 1 && model.filter_on == FilterOn::projected) text += " on queries and keys";

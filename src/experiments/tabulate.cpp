@@ -130,14 +130,10 @@ ordered_json phases_of(const Row& row, const Scores& scores) {
     }
   }
   const auto interval = paired_interval(scores.values, means);
-  return {{"phases", row.runs.front().phases},
-          {"accuracy_without_first", accuracies},
-          {"changed_without_first", changed},
-          {"mean_test_accuracy", means},
-          {"mean", spread(means).mean},
-          {"gain", spread(means).mean - spread(scores.values).mean},
-          {"interval", json_of(interval)},
-          {"verdict", verdict(means.size(), interval)}};
+  return {{"phases", row.runs.front().phases}, {"accuracy_without_first", accuracies},
+          {"changed_without_first", changed},  {"mean_test_accuracy", means},
+          {"mean", spread(means).mean},        {"gain", spread(means).mean - spread(scores.values).mean},
+          {"interval", json_of(interval)},     {"verdict", verdict(means.size(), interval)}};
 }
 
 // The paths of the data as the command gave them, so that results do not say where on a machine they were made.

@@ -14,8 +14,7 @@
 namespace hkt::experiments {
 
 nlohmann::ordered_json tabulate(const Protocol& protocol, const ExperimentOptions& options,
-                                const std::vector<Row>& rows, const std::vector<StepTime>& times,
-                                const TaskData& data);
+                                const std::vector<Row>& rows, const std::vector<StepTime>& times, const TaskData& data);
 
 void set_times(nlohmann::ordered_json& model, const StepTime& time);
 

@@ -56,10 +56,12 @@ const std::vector<std::pair<std::string, Positions>>& position_names() {
 }
 
 const std::vector<std::pair<std::string, AttentionKind>>& attention_names() {
-  static const std::vector<std::pair<std::string, AttentionKind>> names = {
-      {"hkt", AttentionKind::hkt},             {"window", AttentionKind::window},
-      {"bigbird", AttentionKind::bigbird},     {"linformer", AttentionKind::linformer},
-      {"performer", AttentionKind::performer}, {"h1d", AttentionKind::h1d}};
+  static const std::vector<std::pair<std::string, AttentionKind>> names = {{"hkt", AttentionKind::hkt},
+                                                                           {"window", AttentionKind::window},
+                                                                           {"bigbird", AttentionKind::bigbird},
+                                                                           {"linformer", AttentionKind::linformer},
+                                                                           {"performer", AttentionKind::performer},
+                                                                           {"h1d", AttentionKind::h1d}};
   return names;
 }
 

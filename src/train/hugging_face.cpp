@@ -22,8 +22,8 @@ bool is_language(const Identity& identity) { return identity.config.model.kind =
 // What transformers calls a key of the section "model". Empty for those that it keeps in the architecture and in the labels, and for
 // those of attention that Python does not have.
 std::string their_name(const std::string& key) {
-  static const std::set<std::string> without = {"kind",        "classes",  "attention", "window", "globals",
-                                                "random_keys", "features", "block_size"};
+  static const std::set<std::string> without = {"kind",    "classes",     "attention", "window",
+                                                "globals", "random_keys", "features",  "block_size"};
   if (without.contains(key)) return "";
   if (key == "max_length") return "max_position_embeddings";
   if (key == "tied") return "tie_word_embeddings";

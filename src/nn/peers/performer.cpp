@@ -56,7 +56,8 @@ at::Tensor orthogonal_features(std::int64_t count, std::int64_t width) {
 
 at::Tensor performer(const Inputs& inputs, const at::Tensor& features) {
   if (inputs.q.size(2) == 0) return at::zeros_like(inputs.v);
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // bfloat16 is too coarse for exponents
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+      c10::autocast_dispatch_keyset);  // bfloat16 is too coarse for exponents
   const auto type = inputs.q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto of_queries = exponents(inputs.q.to(type), features);
   const auto q = (of_queries - of_queries.detach().amax({3}, true)).exp() + least;
