@@ -106,7 +106,7 @@ std::int64_t level_of(std::int64_t i, std::int64_t j, std::int64_t block) {
 
 // The score of a key, or nothing.
 at::Tensor score(const ModelConfig& config, const Rows& rows, std::int64_t i, std::int64_t j) {
-  const auto none = at::full({}, -infinity, at::kDouble);
+  auto none = at::full({}, -infinity, at::kDouble);
   const double scale = 1 / std::sqrt(static_cast<double>(head_width));
   if (config.attention != AttentionKind::h1d)
     return sees(config, i, j, rows.count()) ? rows.q[i].dot(rows.k[j]) * scale : none;

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <random>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace hkt::experiments {
@@ -102,8 +103,9 @@ std::vector<std::optional<double>> holm(std::span<const std::optional<double>> v
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (values[i]) order.push_back(i);
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return values[a].value_or(1) < values[b].value_or(1); });
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::pair(values[a].value_or(1), a) < std::pair(values[b].value_or(1), b);
+  });
   std::vector<std::optional<double>> corrected(values.size());
   double largest = 0;
   for (std::size_t rank = 0; rank < order.size(); ++rank) {

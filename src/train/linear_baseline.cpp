@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace hkt::train {
@@ -164,6 +165,32 @@ LinearScore score_of(const std::vector<bool>& right, std::int64_t trained_on) {
   return {std::count(right.begin(), right.end(), true), std::ssize(right), trained_on};
 }
 
+// The linear model of a table.
+class TrainedModel {
+ public:
+  TrainedModel(const data::Dataset& dataset, const LinearSettings& settings)
+      : bits_(table_bits(dataset.labels.size(), most_bits)),
+        longest_(settings.longest),
+        trained_on_(dataset.train.size()),
+        grams_(bits_, static_cast<std::size_t>(settings.gram), Values::counts),
+        model_(bits_, dataset.labels.size()) {
+    std::vector<std::int64_t> order(static_cast<std::size_t>(trained_on_));
+    std::iota(order.begin(), order.end(), std::int64_t{0});
+    std::mt19937_64 generator(settings.seed);
+    learn(dataset.train, longest_, order, static_cast<float>(settings.rate), generator, grams_, model_);
+  }
+
+  std::vector<bool> right_on(const data::Split& split) { return train::right_on(split, longest_, grams_, model_); }
+  LinearScore score(const std::vector<bool>& right) const { return score_of(right, trained_on_); }
+
+ private:
+  static constexpr int most_bits = 21;
+  int bits_;
+  std::int64_t longest_, trained_on_;
+  Grams grams_;
+  LinearModel model_;
+};
+
 }  // namespace
 
 LinearScore linear_baseline(const data::Dataset& dataset, std::int64_t longest) {
@@ -177,22 +204,15 @@ LinearScore linear_baseline(const data::Dataset& dataset, std::int64_t longest) 
   return score_of(right_on(dataset.validation, longest, grams, model), std::ssize(order));
 }
 
-LinearTestScore linear_test_score(const data::Dataset& dataset, std::int64_t longest, int gram, float rate,
-                                  std::uint64_t seed) {
-  constexpr int most_bits = 21;
-  const auto classes = dataset.labels.size();
-  const int bits = table_bits(classes, most_bits);
-  Grams grams(bits, static_cast<std::size_t>(gram), Values::counts);
-  LinearModel model(bits, classes);
-  std::vector<std::int64_t> order(static_cast<std::size_t>(dataset.train.size()));
-  std::iota(order.begin(), order.end(), std::int64_t{0});
-  std::mt19937_64 generator(seed);
-  learn(dataset.train, longest, order, rate, generator, grams, model);
-  LinearTestScore result;
-  result.validation = score_of(right_on(dataset.validation, longest, grams, model), dataset.train.size());
-  result.correct = right_on(dataset.test, longest, grams, model);
-  result.test = score_of(result.correct, dataset.train.size());
-  return result;
+LinearScore linear_validation_score(const data::Dataset& dataset, const LinearSettings& settings) {
+  TrainedModel trained(dataset, settings);
+  return trained.score(trained.right_on(dataset.validation));
+}
+
+LinearTestScore linear_test_score(const data::Dataset& dataset, const LinearSettings& settings) {
+  TrainedModel trained(dataset, settings);
+  auto correct = trained.right_on(dataset.test);
+  return {trained.score(trained.right_on(dataset.validation)), trained.score(correct), std::move(correct)};
 }
 
 }  // namespace hkt::train

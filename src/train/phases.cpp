@@ -3,7 +3,6 @@
 #include "train/phases.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 #include <torch/nn/functional/loss.h>
 
 #include <filesystem>
@@ -60,7 +59,7 @@ ordered_json phases_json(const PhaseScore& score, const std::string& split, cons
 std::optional<ordered_json> read_phases(const RunDirectory& run, const std::string& model) {
   std::error_code error;
   if (!std::filesystem::exists(run.phases(), error)) return {};
-  const auto json = ordered_json::parse(read_file(run.phases()), nullptr, false);
+  auto json = ordered_json::parse(read_file(run.phases()), nullptr, false);
   try {
     if (json.at("split") != "test" || json.at("model") != model) return {};
     json.at("mean_accuracy").get<double>();

@@ -48,7 +48,7 @@ class Hierarchy {
     padding_ = (unit - length % unit) % unit;
     const auto type = inputs.q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     auto valid = at::ones({1, 1, length, 1}, inputs.q.options().dtype(type));
-    if (inputs.lengths) valid = valid_rows(inputs).to(type);
+    if (inputs.lengths) valid = valid_rows(*inputs.lengths, inputs.q.size(2)).to(type);
     const auto padded = [&](const at::Tensor& rows) {
       return at::constant_pad_nd(rows.to(type) * valid, {0, 0, 0, padding_});
     };
@@ -120,7 +120,7 @@ at::Tensor h1d(const Inputs& inputs, std::int64_t block_size) {
   if (inputs.q.size(2) == 0) return at::zeros_like(inputs.v);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   auto out = Hierarchy(inputs, block_size).attend();
-  if (inputs.lengths) out = out.masked_fill(valid_rows(inputs).logical_not(), 0);
+  if (inputs.lengths) out = out.masked_fill(valid_rows(*inputs.lengths, inputs.q.size(2)).logical_not(), 0);
   return out.to(inputs.v.scalar_type());
 }
 

@@ -14,7 +14,7 @@ at::Tensor linformer(const Inputs& inputs, const at::Tensor& reduction) {
     const auto reduced = [&](const at::Tensor& rows) { return at::matmul(shares, rows); };
     return at::scaled_dot_product_attention(inputs.q, reduced(inputs.k), reduced(inputs.v));
   }
-  const auto padding = valid_rows(inputs).logical_not();
+  const auto padding = valid_rows(*inputs.lengths, inputs.q.size(2)).logical_not();
   const auto reduced = [&](const at::Tensor& rows) { return at::matmul(shares, rows.masked_fill(padding, 0)); };
   return at::scaled_dot_product_attention(inputs.q, reduced(inputs.k), reduced(inputs.v)).masked_fill(padding, 0);
 }

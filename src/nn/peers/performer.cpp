@@ -63,7 +63,7 @@ at::Tensor performer(const Inputs& inputs, const at::Tensor& features) {
   const auto q = (of_queries - of_queries.detach().amax({3}, true)).exp() + least;
   auto k = (exponents(inputs.k.to(type), features) - shift_of(inputs.q.size(3))).exp() + least;
   const auto v = inputs.v.to(type);
-  if (inputs.lengths) k = k.masked_fill(valid_rows(inputs).logical_not(), 0);
+  if (inputs.lengths) k = k.masked_fill(valid_rows(*inputs.lengths, inputs.q.size(2)).logical_not(), 0);
   at::Tensor out;
   if (inputs.causal) {
     const auto weights = at::matmul(q, k.transpose(2, 3)).tril();
@@ -73,7 +73,7 @@ at::Tensor performer(const Inputs& inputs, const at::Tensor& features) {
     const auto sums = at::matmul(q, k.sum(2).unsqueeze(3));
     out = at::matmul(q, at::matmul(k.transpose(2, 3), v)) / (sums + sums.eq(0));
   }
-  if (inputs.lengths) out = out.masked_fill(valid_rows(inputs).logical_not(), 0);
+  if (inputs.lengths) out = out.masked_fill(valid_rows(*inputs.lengths, inputs.q.size(2)).logical_not(), 0);
   return out.to(inputs.v.scalar_type());
 }
 

@@ -12,7 +12,7 @@ at::Tensor pattern_of(const Window& window, std::int64_t length, at::Device devi
 // Softmax attention over a pattern, [T, T] or [B, T, T], and what mask and lengths allow.
 at::Tensor attention_over(const Inputs& inputs, const at::Tensor& pattern);
 
-// [B, 1, T, 1]: which queries are tokens. `lengths` is that of Inputs, and there.
-at::Tensor valid_rows(const Inputs& inputs);
+// Which of `rows` queries are tokens of their sequence, bool [B, 1, rows, 1].
+at::Tensor valid_rows(const at::Tensor& lengths, std::int64_t rows);
 
 }  // namespace hkt::peers

@@ -6,9 +6,9 @@
 
 namespace hkt::peers {
 
-at::Tensor valid_rows(const Inputs& inputs) {
-  const auto place = at::arange(inputs.q.size(2), inputs.lengths->options());
-  return place.unsqueeze(0).lt(inputs.lengths->unsqueeze(1)).unsqueeze(1).unsqueeze(3);
+at::Tensor valid_rows(const at::Tensor& lengths, std::int64_t rows) {
+  const auto place = at::arange(rows, lengths.options());
+  return place.unsqueeze(0).lt(lengths.unsqueeze(1)).unsqueeze(1).unsqueeze(3);
 }
 
 at::Tensor pattern_of(const Window& window, std::int64_t length, at::Device device) {
@@ -23,7 +23,7 @@ at::Tensor attention_over(const Inputs& inputs, const at::Tensor& pattern) {
   auto mask = inputs.causal ? pattern.tril() : pattern;
   if (mask.dim() == 3) mask = mask.unsqueeze(1);
   if (!inputs.lengths) return at::scaled_dot_product_attention(inputs.q, inputs.k, inputs.v, mask);
-  const auto valid = valid_rows(inputs);
+  const auto valid = valid_rows(*inputs.lengths, inputs.q.size(2));
   mask = mask.logical_and(valid.transpose(2, 3)).logical_or(valid.logical_not());
   return at::scaled_dot_product_attention(inputs.q, inputs.k, inputs.v, mask).masked_fill(valid.logical_not(), 0);
 }
