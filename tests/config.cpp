@@ -50,7 +50,14 @@ TEST(Config, EveryKeyIsWritten) {
                                          "biases",
                                          "filter_on",
                                          "max_length",
-                                         "convolution_on"};
+                                         "convolution_on",
+                                         "attention",
+                                         "window",
+                                         "globals",
+                                         "random_keys",
+                                         "features",
+                                         "block_size",
+                                         "position_scale"};
   const auto expect_keys = [&](const hkt::Config& config, const std::vector<std::string>& own) {
     const auto json = nlohmann::json::parse(config.to_json());
     EXPECT_EQ(json["format"], 1);
@@ -146,6 +153,19 @@ TEST(Config, ErrorsNameTheThingAndWhatIsAllowed) {
       {with_model(R"("dropout": 1)"), "model.dropout is 1; it must be a number from 0.0 to below 1.0"},
       {with_model(R"("dropout": -0.1)"), "model.dropout is -0.1"},
       {with_model(R"("dropout": "0.1")"), "model.dropout is \"0.1\""},
+      {with_model(R"("attention": "longformer", "levels": 1)"),
+       "model.attention is \"longformer\"; it must be one of \"hkt\", \"window\", \"bigbird\", \"linformer\", "
+       "\"performer\", "
+       "\"h1d\" (nearest: "},
+      {with_model(R"("attention": "window")"), "model.levels is 3; where model.attention is \"window\" it must be 1."},
+      {with_model(R"("attention": "h1d", "levels": 1, "block_size": 5)"), "model.block_size is 5; it must be even."},
+      {with_model(R"("attention": "linformer", "levels": 1, "mask": "causal")"), "\"linformer\" has no causal form"},
+      {with_model(R"("attention": "bigbird", "levels": 1, "psd": "tied")"), "it must be \"free\""},
+      {with_model(R"("attention": "performer", "levels": 1, "features": 0)"), "model.features is 0"},
+      {with_model(R"("kind": "language", "mask": "causal", "levels": 1, "attention": "h1d")"),
+       "model.attention is \"h1d\"; a language model needs \"hkt\"."},
+      {with_model(R"("position_scale": -1)"), "model.position_scale is -1"},
+      {with_model(R"("window": -1)"), "model.window is -1"},
       {with_model(R"("kernel_size": 0)"), "model.kernel_size is 0"},
       {with_model(R"("max_length": 0)"), "model.max_length is 0"},
       {with_model("\"\xff\": 1"), "the config is not JSON"},

@@ -18,6 +18,7 @@
 
 namespace {
 
+using hkt::AttentionKind;
 using hkt::Filter;
 using hkt::LevelWeights;
 using hkt::Mask;
@@ -71,6 +72,24 @@ const std::vector<Option> options = {
        c.psd = Psd::cone, c.projections = Projections::per_level, c.positions = Positions::rotary;
      }},
     {"one head, odd width", [](ModelConfig& c) { c.heads = 1, c.width = 7; }},
+    {"window", [](ModelConfig& c) { c.attention = AttentionKind::window, c.levels = 1, c.window = 2; }},
+    {"window, rotary, one key head, causal",
+     [](ModelConfig& c) {
+       c.attention = AttentionKind::window, c.levels = 1, c.window = 3, c.globals = 0, c.key_heads = 1;
+       c.positions = Positions::rotary, c.mask = Mask::causal;
+     }},
+    {"bigbird",
+     [](ModelConfig& c) {
+       c.attention = AttentionKind::bigbird, c.levels = 1, c.window = 1, c.globals = 2, c.random_keys = 3;
+     }},
+    {"linformer", [](ModelConfig& c) { c.attention = AttentionKind::linformer, c.levels = 1, c.features = 5; }},
+    {"performer", [](ModelConfig& c) { c.attention = AttentionKind::performer, c.levels = 1, c.features = 9; }},
+    {"h1d", [](ModelConfig& c) { c.attention = AttentionKind::h1d, c.levels = 1, c.block_size = 2; }},
+    {"h1d, one key head, convolution, causal",
+     [](ModelConfig& c) {
+       c.attention = AttentionKind::h1d, c.levels = 1, c.block_size = 4, c.key_heads = 1;
+       c.short_convolution = hkt::Convolution::dense, c.mask = Mask::causal;
+     }},
 };
 
 ModelConfig config_of(const Option& option) {
@@ -155,6 +174,7 @@ TEST(Modules, AutocastRunsTheProductsInItsDtype) {
 TEST(Modules, UnderTheCausalMaskNothingDependsOnTheFuture) {
   for (const auto& option : options) {
     auto config = config_of(option);
+    if (config.attention == AttentionKind::linformer) continue;
     config.mask = Mask::causal;
     auto model = make_model(config);
     auto tokens = random_tokens(2, 19);
@@ -203,7 +223,7 @@ TEST(Modules, ASequenceOfLengthZeroGivesTheBiasOfTheHead) {
 TEST(Modules, AttentionIsTheDefinition) {
   for (const auto& option : options) {
     const auto config = config_of(option);
-    if (config.positions == Positions::rotary) continue;
+    if (config.positions == Positions::rotary || config.attention != AttentionKind::hkt) continue;
     auto model = make_model(config);
     auto attention = model->blocks[0]->as<hkt::Block>()->attention;
     const auto x = at::randn({2, 11, config.width}, at::kDouble);
@@ -419,6 +439,27 @@ TEST(Modules, ParameterShapesAreThoseOfTheModel) {
         }
       }
     }
+  }
+}
+
+TEST(Modules, ParameterShapesOfOtherAttention) {
+  for (const auto& option : options) {
+    const auto config = config_of(option);
+    std::map<std::string, std::vector<std::int64_t>> shapes;
+    for (const auto& parameter : hkt::Classifier(config)->named_parameters())
+      shapes[parameter.key()] = parameter.value().sizes().vec();
+    EXPECT_EQ(hkt::parameter_shapes(config), shapes) << option.name;
+  }
+}
+
+TEST(Modules, LearnedPositionsStartAtTheirScale) {
+  for (const double scale : {0.02, 1.0}) {
+    auto config = small();
+    config.positions = Positions::learned;
+    config.max_length = 4000;
+    config.position_scale = scale;
+    torch::manual_seed(1);
+    EXPECT_NEAR(hkt::Classifier(config)->positions.std().item<double>(), scale, 0.02 * scale);
   }
 }
 

@@ -16,8 +16,10 @@
 
 #include "data/batches.h"
 #include "data/dataset.h"
+#include "data/listops_expression.h"
 #include "experiments/comparison.h"
 #include "experiments/protocol.h"
+#include "experiments/record.h"
 #include "train/learner.h"
 #include "train/optimizer.h"
 #include "train/presets.h"
@@ -296,6 +298,94 @@ TEST(Comparison, Intervals) {
   EXPECT_FALSE(experiments::welch_interval(a, one));
   EXPECT_FALSE(experiments::welch_interval(std::vector<double>{1, 1}, std::vector<double>{2, 2}));
   EXPECT_THROW(experiments::paired_interval(a, one), std::invalid_argument);
+}
+
+TEST(Comparison, HolmCorrectsForTheNumberOfTests) {
+  using P = std::optional<double>;
+  const std::vector<P> values = {0.04, {}, 0.01, 0.03, 0.005};
+  const auto corrected = experiments::holm(values);
+  const std::vector<P> expected = {0.06, {}, 0.03, 0.06, 0.02};  // times 1, 3, 2 and 4, none below one before it
+  ASSERT_EQ(corrected.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(corrected[i].has_value(), expected[i].has_value());
+    EXPECT_NEAR(corrected[i].value_or(0), expected[i].value_or(0), 1e-12) << i;
+  }
+  EXPECT_EQ(experiments::holm(std::vector<P>{0.8, 0.9}), (std::vector<P>{1, 1}));
+  EXPECT_TRUE(experiments::holm(std::vector<P>{}).empty());
+}
+
+// The bootstrap of a mean has the width that the normal distribution says, and is the same every time.
+TEST(Comparison, ResampledIntervals) {
+  torch::manual_seed(2);
+  const auto drawn = at::randn({4000}, at::kDouble) + 0.5;
+  const std::vector<double> values(drawn.const_data_ptr<double>(), drawn.const_data_ptr<double>() + drawn.numel());
+  const auto [low, high] = experiments::resampled_interval(values);
+  const auto [mean, deviation] = experiments::spread(values);
+  const double half = 1.96 * deviation / std::sqrt(4000.0);
+  EXPECT_NEAR(low, mean - half, 0.15 * half);
+  EXPECT_NEAR(high, mean + half, 0.15 * half);
+  EXPECT_EQ(experiments::resampled_interval(values).low, low);
+  EXPECT_EQ(experiments::resampled_interval(std::vector<double>{3}).high, 3);
+  EXPECT_THROW(experiments::resampled_interval({}), std::invalid_argument);
+}
+
+TEST(Comparison, BitsAreHexadecimal) {
+  EXPECT_EQ(experiments::bits_text({}), "");
+  EXPECT_EQ(experiments::bits_text({true, false, false, false, true, true, true, true, false, true}), "8f4");
+}
+
+// All that the models of a control experiment do not share is what their names say.
+TEST(Protocol, ControlsAreTunedAlike) {
+  for (const std::string name : {"controls-imdb", "controls-listops", "controls-scifar"}) {
+    const auto protocol = experiments::protocol(name, experiments::Budget::full);
+    EXPECT_EQ(protocol.seeds.size(), 5u);
+    std::map<std::string, Config> configs;
+    for (const auto& model : protocol.models) configs[model.name] = model.config.config();
+    const auto& hkt = configs.at("hkt");
+    const auto size = [](const Config& config) { return static_cast<double>(count_parameters(config.model)); };
+    for (const auto& model : protocol.models) {
+      const auto& config = configs.at(model.name);
+      EXPECT_EQ(config.data, hkt.data);
+      EXPECT_EQ(config.model.positions, hkt.model.positions);
+      EXPECT_EQ(config.model.position_scale, hkt.model.position_scale);
+      EXPECT_EQ(config.model.dropout, hkt.model.dropout);
+      EXPECT_EQ(model.candidates.empty(), !model.chosen_as.empty()) << name << " " << model.name;
+      if (model.chosen_as.empty()) {
+        EXPECT_EQ(model.candidates, protocol.models.front().candidates) << model.name;
+      }
+      const bool has_longer = model.name.ends_with("-longer");
+      EXPECT_EQ(config.train.epochs > hkt.train.epochs, has_longer) << name << " " << model.name;
+    }
+    for (const std::string model : {"matched", "window", "bigbird", "linformer", "performer", "h1d"}) {
+      EXPECT_GE(size(configs.at(model)), size(hkt)) << name << " " << model;
+      EXPECT_LT(size(configs.at(model)), 1.01 * size(hkt)) << name << " " << model;
+    }
+  }
+}
+
+TEST(Batches, SequencesBeginWhereTheyAreAskedTo) {
+  const auto split = split_of({5, 1, 9});
+  const std::vector<std::int64_t> all = {0, 1, 2};
+  const auto later = data::make_batch(split, all, {.batch = 3, .max_length = 6, .skip = 2});
+  EXPECT_TRUE(later.lengths.equal(at::tensor({3, 1, 6}, at::kLong)));  // a token always remains
+  EXPECT_TRUE(later.tokens[0].equal(at::tensor({3, 4, 5, 0, 0, 0}, at::kLong)));
+  EXPECT_TRUE(later.tokens[2].equal(at::tensor({5, 6, 7, 8, 9, 10}, at::kLong)));
+  std::set<std::int64_t> starts;
+  for (std::uint64_t draw = 0; draw < 40; ++draw) {
+    const data::Shape shape{.batch = 3, .max_length = 6, .random_starts = 4, .draw = draw};
+    const auto batch = data::make_batch(split, all, shape);
+    EXPECT_TRUE(batch.tokens.equal(data::make_batch(split, all, shape).tokens));
+    starts.insert(batch.tokens[2][0].item<std::int64_t>() - 3);
+    EXPECT_EQ(batch.lengths[0].item<std::int64_t>(), 6 - batch.tokens[0][0].item<std::int64_t>());
+  }
+  EXPECT_EQ(starts, (std::set<std::int64_t>{0, 1, 2, 3}));
+}
+
+TEST(ListOps, DepthCountsOperators) {
+  const auto depth = [](const std::string& text) { return data::listops::depth(data::listops::parse(text)); };
+  EXPECT_EQ(depth("7"), 0);
+  EXPECT_EQ(depth("[MAX 2 9 ]"), 1);
+  EXPECT_EQ(depth("[MAX 2 [MIN 4 7 ] [SM 1 [MED 2 3 ] ] ]"), 3);
 }
 
 TEST(Protocol, TheMatchedModelHasAsManyParametersAsHkt) {

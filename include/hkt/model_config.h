@@ -21,6 +21,9 @@ enum class Psd : std::uint8_t { free, tied, cone };
 enum class Pooling : std::uint8_t { mean, last };
 enum class Convolution : std::uint8_t { none, depthwise, dense };
 enum class ConvolutionOn : std::uint8_t { qk, qkv };
+// What a token attends to: all tokens at several resolutions (hkt; of one level, standard attention), or as in one of the methods
+// that HKT is compared with: Longformer (window), BigBird, Linformer, Performer, H-Transformer-1D (h1d).
+enum class AttentionKind : std::uint8_t { hkt, window, bigbird, linformer, performer, h1d };
 
 // How the levels are weighted: learned, uniform, or all weight on one level, which JSON writes as the number of that level.
 struct LevelWeights {
@@ -33,6 +36,7 @@ struct LevelWeights {
 
 struct ModelConfig {
   ModelKind kind = ModelKind::classifier;
+  AttentionKind attention = AttentionKind::hkt;  // the others are for classifiers, and have one level
   std::int64_t levels = 3;
   std::int64_t heads = 4;
   std::int64_t key_heads = 0;  // heads of keys and values, shared by groups of heads; 0: as many as heads
@@ -46,9 +50,15 @@ struct ModelConfig {
   Convolution short_convolution = Convolution::none;
   std::int64_t convolution_taps = 4;
   ConvolutionOn convolution_on = ConvolutionOn::qk;
+  std::int64_t window = 64;       // window, bigbird: the tokens on each side that a token sees
+  std::int64_t globals = 1;       // window, bigbird: the first tokens, which see all and are seen by all
+  std::int64_t random_keys = 64;  // bigbird: further keys of each token, drawn once
+  std::int64_t features = 128;    // linformer: rows that keys and values are reduced to; performer: random features
+  std::int64_t block_size = 16;   // h1d: the tokens of a block, an even number
   Projections projections = Projections::shared;
   LevelWeights weights = {};
   Positions positions = Positions::sinusoidal;
+  double position_scale = 0.02;  // of learned positions at the start; tokens have 1, in a language model 0.02
   Mask mask = Mask::none;
   Psd psd = Psd::free;
   Pooling pooling = Pooling::mean;
@@ -67,6 +77,7 @@ struct ModelConfig {
 
 // The name in a config.
 HKT_EXPORT std::string name_of(Positions positions);
+HKT_EXPORT std::string name_of(AttentionKind attention);
 
 // Returns its argument, or throws std::invalid_argument, in one sentence, if a value is out of range or two values
 // contradict each other.

@@ -23,6 +23,9 @@ namespace hkt {
 namespace positions {
 struct Table;
 }
+namespace peers {
+class RandomKeys;
+}
 
 // Causal downsampling by two, [B, T, width] -> [B, ceil(T / 2), width], initialised to the mean of kernel_size tokens.
 //   weight  [kernel_size, width, width] (dense) or [kernel_size, width] (depthwise); a constant for the filter mean
@@ -57,7 +60,9 @@ TORCH_MODULE(ShortConvolution);
 //   filters.<l>.weight the filter that gives level l from level l − 1, l = 1, 2, …; of the inputs, or with
 //                      filter_on "projected" of queries and keys, [kernel_size, width + key width]
 //   convolution.weight see ShortConvolution
+//   reduction          [features, max_length], what makes rows of keys and values (linformer)
 // With projections per level, each level l has its own query_key.<l>.weight, cone_g.<l> and cone_c.<l>.
+// With another attention than hkt, queries, keys and values of its one level go to that method.
 class HKT_EXPORT HierarchicalAttentionImpl : public torch::nn::Module {
  public:
   // The queries and keys of all levels, [B, heads, T_l, head width] and [B, key heads, T_l, head width].
@@ -90,13 +95,18 @@ class HKT_EXPORT HierarchicalAttentionImpl : public torch::nn::Module {
   ShortConvolution convolution = nullptr;
   torch::nn::Linear value, output;
   at::Tensor alpha;
+  at::Tensor reduction;        // linformer
+  at::Tensor random_features;  // performer, [features, head width]; the same in all models, so not in checkpoints
 
  private:
+  at::Tensor attended(const Projected& projected, const at::Tensor& v, const std::optional<at::Tensor>& lengths);
+  void add_peer();
   std::size_t set_of(int64_t level) const { return query_key.size() == 1 ? 0 : static_cast<std::size_t>(level); }
   std::vector<at::Tensor> level_rows(const std::vector<at::Tensor>& levels);
 
   ModelConfig config_;
-  std::shared_ptr<positions::Table> rotations_;  // computed when needed
+  std::shared_ptr<positions::Table> rotations_;     // computed when needed
+  std::shared_ptr<peers::RandomKeys> random_keys_;  // of bigbird, likewise
 };
 TORCH_MODULE(HierarchicalAttention);
 

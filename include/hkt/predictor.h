@@ -4,6 +4,7 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -33,7 +34,9 @@ class HKT_EXPORT Predictor {
                      const std::function<void(const std::string&)>& warn = {});
 
   // In the order of the texts. Texts of similar length are computed together; on the CPU by torch's threads, a batch each.
-  std::vector<Prediction> predict(const std::vector<std::string>& texts) const;
+  // phases: the mean of the probabilities for so many beginnings of each text, without its first 0, 1, 2, … tokens; throws
+  // std::invalid_argument for ListOps, whose expressions cannot be cut, and below 1.
+  std::vector<Prediction> predict(const std::vector<std::string>& texts, std::int64_t phases = 1) const;
 
   const std::vector<std::string>& labels() const;  // the names of the classes
   const Config& config() const;

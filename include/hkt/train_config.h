@@ -32,6 +32,8 @@ struct TrainConfig {
   DeviceKind device = DeviceKind::automatic;  // likewise; automatic: CUDA if available
   bool deterministic = false;  // bit-identical runs on CUDA too, at some cost; runs on the CPU always are
   Padding padding = Padding::batch;
+  // A classifier's training sequences begin at one of their first so many tokens, drawn anew in each epoch; 1: at the first.
+  std::int64_t random_start = 1;
   std::int64_t bucket = 64;  // sequences are sorted by length within groups of so many batches; 1: no sorting
   Precision precision = Precision::automatic;  // bfloat16 (by autocast) on CUDA, float32 on the CPU
   double checkpoint_seconds = 60;              // between two checkpoints within an epoch

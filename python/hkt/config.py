@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, NoReturn
 
 Kind = Literal["classifier", "language"]
+Attention = Literal["hkt"]  # the program has others, for comparison
 Filter = Literal["dense", "depthwise", "mean"]
 FilterOn = Literal["input", "projected"]
 Convolution = Literal["none", "depthwise", "dense"]
@@ -72,6 +73,23 @@ def _choice(*names: str) -> Check:
     return check
 
 
+_PEERS = ("window", "bigbird", "linformer", "performer", "h1d")
+
+
+def _attention(value: Any) -> str | None:
+    if value in _PEERS and isinstance(value, str):
+        return '"hkt", the one kind that Python has; the program trains and scores the others'
+    return _choice("hkt", *_PEERS)(value)
+
+
+def _even(value: Any) -> str | None:
+    return _integer(2, _MAX_WIDTH)(value) or (None if value % 2 == 0 else "even")
+
+
+def _scale(value: Any) -> str | None:
+    return None if type(value) in (int, float) and 0 <= value < 100 else "a number from 0 to below 100"
+
+
 def _truth(value: Any) -> str | None:
     return None if isinstance(value, bool) else "true or false"
 
@@ -87,6 +105,7 @@ def _level_weights(value: Any) -> str | None:
 
 _COMMON: dict[str, Check] = {
     "kind": _choice("classifier", "language"),
+    "attention": _attention,
     "levels": _integer(1, MAX_LEVELS),
     "heads": _integer(1, _MAX_WIDTH),
     "key_heads": _integer(0, _MAX_WIDTH),
@@ -99,9 +118,15 @@ _COMMON: dict[str, Check] = {
     "short_convolution": _choice("none", "depthwise", "dense"),
     "convolution_taps": _integer(2, _MAX_TAPS),
     "convolution_on": _choice("qk", "qkv"),
+    "window": _integer(0, _MAX_LENGTH),
+    "globals": _integer(0, _MAX_LENGTH),
+    "random_keys": _integer(0, _MAX_WIDTH),
+    "features": _integer(1, _MAX_WIDTH),
+    "block_size": _even,
     "projections": _choice("shared", "per_level"),
     "weights": _level_weights,
     "positions": _choice("sinusoidal", "learned", "rotary", "none"),
+    "position_scale": _scale,
     "mask": _choice("none", "causal"),
     "psd": _choice("free", "tied", "cone"),
     "biases": _truth,
@@ -132,6 +157,7 @@ class ModelConfig:
     """
 
     kind: Kind = "classifier"
+    attention: Attention = "hkt"
     levels: int = 3
     heads: int = 4
     key_heads: int = 0  # heads of keys and values, shared by groups of heads; 0: as many as heads
@@ -144,9 +170,16 @@ class ModelConfig:
     short_convolution: Convolution = "none"  # at full resolution, on the input of queries and keys
     convolution_taps: int = 4
     convolution_on: ConvolutionOn = "qk"  # qkv: on the input of values, too
+    # of the program's other kinds of attention, as in its configs
+    window: int = 64
+    globals: int = 1
+    random_keys: int = 64
+    features: int = 128
+    block_size: int = 16
     projections: Projections = "shared"
     weights: LevelWeights = "learned"  # a number: all weight on that level
     positions: Positions = "sinusoidal"
+    position_scale: float = 0.02  # of learned positions at the start; tokens have 1, in a language model 0.02
     mask: Mask = "none"
     psd: Psd = "free"
     biases: bool = True  # of the feed-forward layers and the head
@@ -165,7 +198,8 @@ class ModelConfig:
         for field in fields(self):
             if field.name not in checks and getattr(self, field.name) != field.default:
                 raise ValueError(f'model.{field.name} means nothing where model.kind is "{self.kind}"; leave it out.')
-        object.__setattr__(self, "dropout", float(self.dropout))
+        for key in ("dropout", "position_scale"):
+            object.__setattr__(self, key, float(getattr(self, key)))
         self._check_together()
 
     def _check_value(self, key: str, check: Check) -> None:

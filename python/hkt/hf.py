@@ -47,10 +47,11 @@ __all__ = ["HktCache", "HktConfig", "HktForCausalLM", "HktForSequenceClassificat
 _IGNORED = -100  # a label that does not count
 _LEAST_ROOM = 512  # tokens for which a cache has room that was not told how many will come
 
-# Keys of ModelConfig that HktConfig has under the same names and for both kinds of models.
-_SHARED = [
-    field.name for field in dataclasses.fields(ModelConfig) if field.name not in ("kind", "max_length", "tied", "pooling", "classes")
-]
+# Keys of ModelConfig that HktConfig has under other names or for one kind of model, and those of attention that Python does not have.
+_APART = ("kind", "max_length", "tied", "pooling", "classes")
+_ABSENT = ("attention", "window", "globals", "random_keys", "features", "block_size")
+# Those that HktConfig has under the same names and for both kinds of models.
+_SHARED = [field.name for field in dataclasses.fields(ModelConfig) if field.name not in _APART + _ABSENT]
 
 
 class HktConfig(PreTrainedConfig):
@@ -91,6 +92,7 @@ class HktConfig(PreTrainedConfig):
     projections: Projections = ModelConfig.projections
     weights: LevelWeights = ModelConfig.weights
     positions: Positions = ModelConfig.positions
+    position_scale: float = ModelConfig.position_scale
     mask: Mask = ModelConfig.mask
     psd: Psd = ModelConfig.psd
     biases: bool = ModelConfig.biases

@@ -469,7 +469,7 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList([Block(config, **factory) for _ in range(config.blocks)])
         self.norm = nn.LayerNorm(config.width, **factory)
         if self.positions is not None:
-            nn.init.normal_(self.positions, 0, 0.02)
+            nn.init.normal_(self.positions, 0, self.config.position_scale)
 
     def reset_parameters(self) -> None:
         """Starts anew, for example after construction on the meta device and to_empty()."""
@@ -477,7 +477,7 @@ class Transformer(nn.Module):
             if isinstance(module, nn.Linear | nn.LayerNorm | nn.Embedding | HierarchicalAttention):
                 module.reset_parameters()
         if self.positions is not None:
-            nn.init.normal_(self.positions, 0, 0.02)
+            nn.init.normal_(self.positions, 0, self.config.position_scale)
 
     def embedded(self, tokens: Tensor, position: Tensor | None = None) -> Tensor:
         """The input of the first block, [B, T, width]; position [B, T], where tokens are not the first of their sequences."""

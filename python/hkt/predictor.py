@@ -47,26 +47,39 @@ class Predictor:
         self._device = torch.device(device)
         self.labels: list[str] = list(model.labels or [])
 
-    def predict(self, texts: Sequence[str | bytes]) -> list[Prediction]:
-        """An answer for every text, in their order."""
+    def predict(self, texts: Sequence[str | bytes], *, phases: int = 1) -> list[Prediction]:
+        """An answer for every text, in their order.
+
+        phases: its probabilities are the mean over so many beginnings of a text, without its first 0, 1, 2, … bytes.
+        """
         if isinstance(texts, str | bytes):
             raise TypeError("texts is one text; predict takes a sequence of them.")
+        if phases < 1:
+            raise ValueError(f"phases is {phases}; it must be at least 1.")
         encoded = [text.encode("utf-8", "surrogateescape") if isinstance(text, str) else bytes(text) for text in texts]
-        answers = [Prediction(error=self._trouble(text)) for text in encoded]
-        good = sorted((i for i in range(len(encoded)) if answers[i].error is None), key=lambda i: self._length(encoded[i]))
-        for batch in self._batches(encoded, good):
-            for i, row in zip(batch, self._probabilities([encoded[i] for i in batch]), strict=True):
-                best = max(range(len(row)), key=row.__getitem__)
-                cut = len(encoded[i]) > self._model.config.max_length
-                answers[i] = Prediction(self.labels[best], row[best], dict(zip(self.labels, row, strict=True)), cut)
+        answers = [Prediction(error=self._trouble(text, phases)) for text in encoded]
+        good = [i for i in range(len(encoded)) if answers[i].error is None]
+        parts = [(i, encoded[i][min(skip, len(encoded[i]) - 1) :]) for i in good for skip in range(phases)]
+        sums = {i: [0.0] * len(self.labels) for i in good}
+        order = sorted(range(len(parts)), key=lambda part: self._length(parts[part][1]))
+        for batch in self._batches([text for _, text in parts], order):
+            rows = self._probabilities([parts[part][1] for part in batch])
+            for part, row in zip(batch, rows, strict=True):
+                i = parts[part][0]
+                sums[i] = [a + b for a, b in zip(sums[i], row, strict=True)]
+        for i in good:
+            mean = [value / phases for value in sums[i]]
+            best = max(range(len(mean)), key=mean.__getitem__)
+            cut = len(encoded[i]) > self._model.config.max_length
+            answers[i] = Prediction(self.labels[best], mean[best], dict(zip(self.labels, mean, strict=True)), cut)
         return answers
 
-    def _trouble(self, text: bytes) -> str | None:
+    def _trouble(self, text: bytes, phases: int) -> str | None:
         if not text:
             return "the text is empty; it must have at least one byte."
         if 0 in text:
             return "the text contains the byte 0, which is reserved for padding."
-        most = max(text[: self._model.config.max_length])
+        most = max(text[: self._model.config.max_length + phases - 1])
         if most >= self._model.config.vocab:
             return f"the text has the token {most}; this model takes 1 to {self._model.config.vocab - 1}."
         return None

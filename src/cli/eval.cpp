@@ -16,10 +16,12 @@
 #include "data/labelled_file.h"
 #include "files/json_fields.h"
 #include "files/quote.h"
+#include "files/whole_file.h"
 #include "loaded_run.h"
 #include "options.h"
 #include "print.h"
 #include "progress.h"
+#include "train/phases.h"
 #include "train/presets.h"
 #include "train/stored_score.h"
 
@@ -31,6 +33,7 @@ struct Options {
   std::vector<std::string> changes;
   std::size_t mistakes = 5;
   std::int64_t tokens = 0;  // of a stream, at most
+  std::int64_t phases = 1;
   bool json = false;
   MachineOptions machine;
 };
@@ -102,6 +105,31 @@ void save_scored(const LoadedRun& run, ScoredSplit scored, const Options& option
   save_score(run.directory, scored, options.split, run.trained.checksum);
 }
 
+// How the answers on a split depend on where sequences begin. Writes phases.json.
+int score_phases(const Options& options, const LoadedRun& run, at::Device device) {
+  train::check_phases(run.config());
+  train::PhaseScore score;
+  {
+    Progress progress(options.split);
+    score = train::evaluate_phases(*run.trained.model, split_of(run.dataset, options.split), run.config(), device,
+                                   options.phases, [&](auto done, auto total) { progress.show(done, total); });
+  }
+  const auto json = train::phases_json(score, options.split, run.trained.checksum);
+  write_file(run.directory.phases(), fields::dump(json, 1) + "\n");
+  if (options.json) {
+    fmt::print("{}\n", fields::dump(json, 2));
+    return 0;
+  }
+  fmt::print("{}, without the first tokens of every sequence:\n{:>10}  {:>10}  {:>14}\n", options.split, "left out",
+             "accuracy", "other labels");
+  for (std::size_t skip = 0; skip < score.starts.size(); ++skip)
+    fmt::print("{:>10}  {:>8.2f} %  {:>12.2f} %\n", skip, 100 * score.starts[skip].accuracy,
+               100 * score.starts[skip].changed);
+  fmt::print("mean probabilities over 0 to {} left out: accuracy {:.2f} %\n", options.phases - 1,
+             100 * score.mean.tally.accuracy());
+  return 0;
+}
+
 // The data of the model, read by what the user says of the file's columns.
 DataConfig data_of(const Options& options, DataConfig trained_on) {
   auto changes = options.changes;
@@ -149,6 +177,7 @@ int run(const Options& options) {
   if (options.machine.threads) at::set_num_threads(*options.machine.threads);
   if (!options.data.empty()) return score_file(options, device);
   const auto loaded = load_run(options.folder, device);
+  if (options.phases > 1) return score_phases(options, loaded, device);
   if (loaded.is_language()) return score_language_model(options, loaded, device);
   if (options.tokens > 0) throw std::invalid_argument("--tokens is for language models.");
   save_scored(loaded,
@@ -178,6 +207,11 @@ void add_eval(CLI::App& program, Action& action) {
   command.add_option("--tokens", options->tokens, "language models: score at most this many tokens; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->excludes(file);
+  command
+      .add_option("--phases", options->phases,
+                  "classifiers: leave out the first 0 to so many tokens instead, and average all but the last")
+      ->check(CLI::Range(1, 64))
+      ->excludes(file);
   command.add_flag("--json", options->json, "print JSON");
   add_machine_options(command, options->machine);
   command.footer(
@@ -187,6 +221,7 @@ void add_eval(CLI::App& program, Action& action) {
       "file\n"
       "is read as for hkt train, and its labels are those of the model.\n"
       "A language model is scored with a sliding window: every byte once, with at least half a context before it.\n"
+      "--phases says how much the answers depend on where sequences begin, and writes phases.json.\n"
       "Without --data it writes predictions.safetensors into the run directory: a classifier's predictions, or sums "
       "of\n"
       "a language model's losses, unless --tokens leaves out a part of the split; and score.json of a classifier, "

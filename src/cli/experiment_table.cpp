@@ -16,10 +16,64 @@ namespace {
 
 using nlohmann::ordered_json;
 
+std::string text_of(const ordered_json& interval, int digits) {
+  return fmt::format("[{:+.{}f}, {:+.{}f}]", interval[0].get<double>(), digits, interval[1].get<double>(), digits);
+}
+
+// Intervals of a difference, and what they say after correction for their number; nothing for results of earlier versions.
+std::string intervals_of(const ordered_json& comparison) {
+  if (!comparison.contains("verdict")) return "";
+  constexpr int digits = 2;
+  std::string text;
+  for (const auto& [key, by] : {std::pair("interval", "paired by seed"),
+                                {"welch_interval", "by Welch"},
+                                {"sequences_interval", "over sequences"}}) {
+    if (const auto& interval = comparison[key]; !interval.is_null())
+      text += fmt::format("{} {}, ", text_of(interval, digits), by);
+  }
+  text += printable(comparison["verdict"].get<std::string>());
+  if (!comparison["holm_p"].is_null()) text += fmt::format(" (Holm's p = {:.2g})", comparison["holm_p"].get<double>());
+  return text + ", ";
+}
+
+void print_linear(const ordered_json& results) {
+  if (!results.contains("linear")) return;
+  for (const auto& row : results["linear"]) {
+    fmt::print("{} ({}): {:.2f} ± {:.2f} %\n", printable(row["name"].get<std::string>()),
+               printable(row["what"].get<std::string>()), row["mean"].get<double>(), row["deviation"].get<double>());
+  }
+}
+
+// What leaving out first tokens changes, and averaging over it.
+void print_phases(const ordered_json& model) {
+  if (!model.contains("phases")) return;
+  const auto& phases = model["phases"];
+  std::string line = fmt::format("{} without its first tokens, other labels:", model["name"].get<std::string>());
+  for (const auto& share : phases["changed_without_first"]) line += fmt::format(" {:.1f}", share.get<double>());
+  line += fmt::format(" %; mean of {} phases: {:.2f} % ({:+.2f}", phases["phases"].get<int>(),
+                      phases["mean"].get<double>(), phases["gain"].get<double>());
+  if (!phases["interval"].is_null()) line += fmt::format(" {}", text_of(phases["interval"], 2));
+  fmt::print("{}), {}\n", line, printable(phases["verdict"].get<std::string>()));
+}
+
+void print_groups(const ordered_json& model) {
+  for (const auto& [key, what] : {std::pair("by_depth", "depth"), {"by_length", "tokens"}}) {
+    if (!model.contains(key)) continue;
+    std::string line = fmt::format("{} by {}:", model["name"].get<std::string>(), what);
+    for (const auto& group : model[key]) {
+      const auto from = group["from"].get<std::int64_t>(), to = group["to"].get<std::int64_t>();
+      line += fmt::format("  {} {:.1f} %", from == to ? fmt::to_string(from) : fmt::format("{}-{}", from, to),
+                          group["accuracy"].get<double>());
+    }
+    fmt::print("{}\n", line);
+  }
+}
+
 void print_tests(const ordered_json& results) {
   for (const auto& comparison : results["comparisons"]) {
-    std::string line = fmt::format("{} against {}: {:+.2f}, ", comparison["model"].get<std::string>(),
-                                   comparison["with"].get<std::string>(), comparison["gain"].get<double>());
+    std::string line =
+        fmt::format("{} against {}: {:+.2f}, {}", comparison["model"].get<std::string>(),
+                    comparison["with"].get<std::string>(), comparison["gain"].get<double>(), intervals_of(comparison));
     if (!comparison["paired_t_test_p"].is_null()) {
       line += fmt::format("paired t-test p = {:.2g}, ", comparison["paired_t_test_p"].get<double>());
     }
@@ -43,9 +97,7 @@ void print_level_weights(const ordered_json& model) {
 }
 
 void print_intervals(const ordered_json& results) {
-  const auto text = [](const ordered_json& interval) {
-    return fmt::format("[{:+.4f}, {:+.4f}]", interval[0].get<double>(), interval[1].get<double>());
-  };
+  const auto text = [](const ordered_json& interval) { return text_of(interval, 4); };
   for (const auto& comparison : results["comparisons"]) {
     std::string line = fmt::format("{} against {}: {:+.4f}", comparison["model"].get<std::string>(),
                                    comparison["with"].get<std::string>(), comparison["difference"].get<double>());
@@ -117,8 +169,13 @@ void print_table(const ordered_json& results) {
     print_intervals(results);
   } else {
     print_tests(results);
+    print_linear(results);
   }
-  for (const auto& model : models) print_level_weights(model);
+  for (const auto& model : models) {
+    print_level_weights(model);
+    print_phases(model);
+    print_groups(model);
+  }
   if (language) print_samples(results);
 }
 

@@ -20,6 +20,7 @@ std::string describe(const experiments::RunProgress& run) {
   std::string text = fmt::format("{:18} ", run.name);
   if (run.stage == Run::Stage::theory) return text + "examining the model";
   if (run.stage == Run::Stage::eval) return text + "scoring the test set";
+  if (run.stage == Run::Stage::phases) return text + "scoring the test set from other starts";
   if (run.stage == Run::Stage::sample) return text + "writing a sample";
   if (run.steps == 0) return text + "starting";
   const double share = run.step / run.steps;
@@ -81,12 +82,19 @@ experiments::PoolHooks pool_hooks(LiveLines& lines) {
 std::optional<nlohmann::ordered_json> run_experiment(const experiments::Protocol& protocol,
                                                      const std::filesystem::path& folder, const std::string& budget,
                                                      const std::string& command, int jobs,
-                                                     const MachineOptions& machine) {
+                                                     const MachineOptions& machine, bool keeps_finished) {
   const auto device = chosen_device(machine);
   if (machine.threads) at::set_num_threads(*machine.threads);
   LiveLines lines;
-  return experiments::run_experiment(protocol,
-                                     {folder, budget, command, jobs, device, load_task, pool_hooks(lines), warn});
+  return experiments::run_experiment(protocol, {.folder = folder,
+                                                .budget = budget,
+                                                .command = command,
+                                                .keeps_finished = keeps_finished,
+                                                .jobs = jobs,
+                                                .device = device,
+                                                .load = load_task,
+                                                .pool = pool_hooks(lines),
+                                                .warn = warn});
 }
 
 }  // namespace hkt::cli

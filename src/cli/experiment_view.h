@@ -21,6 +21,6 @@ experiments::PoolHooks pool_hooks(LiveLines& lines);
 std::optional<nlohmann::ordered_json> run_experiment(const experiments::Protocol& protocol,
                                                      const std::filesystem::path& folder, const std::string& budget,
                                                      const std::string& command, int jobs,
-                                                     const MachineOptions& machine);
+                                                     const MachineOptions& machine, bool keeps_finished = false);
 
 }  // namespace hkt::cli

@@ -142,6 +142,7 @@ int run(const Options& options) {
   const auto loaded = options.index
                           ? load_run(options.folder, at::kCPU)
                           : LoadedRun{{options.folder}, train::load_model({options.folder}, at::kCPU, warn), {}, {}};
+  require_hkt(loaded, "hkt explain");
   const auto& config = loaded.config();
   auto input = options.index ? input_of(loaded, options.split, *options.index)
                              : Input{data::encode(config.data.task, options.text), {}};

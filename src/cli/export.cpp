@@ -36,6 +36,11 @@ at::ScalarType type_of(const std::string& precision) {
 int run(const Options& options) {
   const auto type = type_of(options.precision);
   auto trained = train::load_model({options.folder}, at::kCPU, warn);
+  if (const auto attention = trained.identity.config.model.attention;
+      options.hugging_face && attention != AttentionKind::hkt) {
+    throw std::invalid_argument(options.folder + " has model.attention \"" + name_of(attention) +
+                                "\"; the Python package, which --hf is for, knows \"hkt\" alone.");
+  }
   trained.identity.config.data.source.clear();  // where this machine had the archive means nothing elsewhere
   trained.identity.config.train.init.clear();   // nor where the weights came from
   const train::RunDirectory out{options.out};

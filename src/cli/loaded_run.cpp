@@ -52,6 +52,13 @@ LoadedRun load_run(const std::string& folder, at::Device device) {
   return run;
 }
 
+void require_hkt(const LoadedRun& run, const std::string& command) {
+  const auto attention = run.config().model.attention;
+  if (attention == AttentionKind::hkt) return;
+  throw std::invalid_argument(run.directory.folder.string() + " has model.attention \"" + name_of(attention) + "\"; " +
+                              command + " knows \"hkt\" alone.");
+}
+
 ModelConfig model_of_run(const std::string& folder) try {
   return train::load_model({folder}, at::kCPU, warn).identity.config.model;
 } catch (const std::runtime_error& error) {  // a wrong argument here

@@ -31,6 +31,9 @@ LoadedRun load_run(const std::string& folder, at::Device device);
 // The architecture of a trained run. Throws std::invalid_argument if there is no model that can be read.
 ModelConfig model_of_run(const std::string& folder);
 
+// Throws std::invalid_argument, in one sentence, for a model of another attention than hkt, which the command does not know.
+void require_hkt(const LoadedRun& run, const std::string& command);
+
 // train, validation or test; throws std::invalid_argument for another name or a missing test split.
 const data::Split& split_of(const data::Dataset& dataset, const std::string& name);
 const data::Stream& split_of(const data::Streams& streams, const std::string& name);

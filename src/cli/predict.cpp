@@ -36,6 +36,7 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   std::string folder, input, column, output;
   std::optional<std::size_t> top;
+  std::int64_t phases = 1;
   bool json = false;
   MachineOptions machine;
 };
@@ -217,7 +218,7 @@ struct Counts {
 };
 
 std::string answers_to(const Window& window, const Predictor& predictor, const Options& options, Counts& counts) {
-  auto answers = predictor.predict(window.texts);
+  auto answers = predictor.predict(window.texts, options.phases);
   std::string text;
   for (std::size_t i = 0; i < answers.size(); ++i) {
     auto& answer = answers[i];
@@ -242,6 +243,7 @@ int run(const Options& options) {
   const auto device = chosen_device(options.machine);
   if (options.machine.threads) at::set_num_threads(*options.machine.threads);
   const Predictor predictor(options.folder, device, warn);
+  if (options.phases > 1) predictor.predict({}, options.phases);  // throws where a text cannot begin elsewhere
   const auto source = source_of(options, predictor.config());
   Output output(options.output, options.input);
   std::optional<Interrupt> interrupt;  // so that no unfinished file stays; without a file the system ends the program
@@ -283,6 +285,10 @@ void add_predict(CLI::App& program, Action& action) {
   command.add_option("--output", options->output, "the file to write, when it is complete (default: standard output)");
   command.add_option("--top", options->top, "print this many labels, the most probable first (default: 1; JSON: all)")
       ->check(CLI::Range(std::size_t{1}, most_classes));
+  command
+      .add_option("--phases", options->phases,
+                  "average over so many beginnings of each text, without its first 0, 1, 2, … tokens (default: 1)")
+      ->check(CLI::Range(1, 64));
   command.add_flag("--json", options->json, "print an object per line, with the probability of every label");
   add_machine_options(command, options->machine);
   command.footer(

@@ -163,6 +163,7 @@ ordered_json curves_of(const ordered_json& results) {
   return curves;
 }
 
+// To results from before intervals were recorded.
 void add_intervals(ordered_json& results) {
   const auto values_of = [&](const ordered_json& name) {
     for (const auto& model : results["models"])
@@ -170,6 +171,7 @@ void add_intervals(ordered_json& results) {
     return std::vector<double>();
   };
   for (auto& comparison : results["comparisons"]) {
+    if (comparison.contains("interval")) continue;
     const auto base = values_of(comparison["with"]), own = values_of(comparison["model"]);
     comparison["interval"] = nullptr;
     if (base.size() != own.size() || base.empty()) continue;

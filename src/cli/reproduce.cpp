@@ -182,7 +182,7 @@ int run(const Options& options) {
        protocols_of(options, options.budget == "full" ? experiments::Budget::full : experiments::Budget::quick)) {
     const auto folder = fs::path(options.out) / (protocol.experiment + "-" + options.budget);
     const auto results = run_experiment(protocol, folder, options.budget, command_of(protocol.experiment, options),
-                                        options.jobs, options.machine);
+                                        options.jobs, options.machine, options.experiment == "all");
     if (!results) {
       fmt::print("stopped; run the same command again to resume\n");
       return interrupted;
@@ -228,11 +228,12 @@ void add_reproduce(CLI::App& program, Action& action) {
                      "a results file: measure its step times on this machine and write them into it");
   command.add_flag("--json", options->print_json, "print JSON");
   add_machine_options(command, options->machine);
-  command.footer(list_of_experiments() +
-                 "\nFinished runs are not repeated; stopped ones are resumed.\n\n"
-                 "Examples:\n  hkt reproduce listops --budget quick\n"
-                 "  hkt reproduce lm --budget quick --set data.train=FOLDER \"data.pattern=*.py\"\n"
-                 "  hkt reproduce --check results/listops-full.json --run hkt-seed0");
+  command.footer(
+      list_of_experiments() +
+      "\nFinished runs are not repeated; stopped ones are resumed. With all, nor are finished experiments.\n\n"
+      "Examples:\n  hkt reproduce listops --budget quick\n"
+      "  hkt reproduce lm --budget quick --set data.train=FOLDER \"data.pattern=*.py\"\n"
+      "  hkt reproduce --check results/listops-full.json --run hkt-seed0");
   command.callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

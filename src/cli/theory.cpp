@@ -73,6 +73,7 @@ void print_summary(const nlohmann::ordered_json& result) {
 
 nlohmann::ordered_json examine(const std::string& folder, const Options& options) {
   auto loaded = load_run(folder, at::kCPU);
+  require_hkt(loaded, "hkt theory");
   const auto& config = loaded.config();
   const theory::LabOptions standard;
   const auto coarsest = standard.gaussian_columns << (config.model.levels - 1);  // long enough for all tests

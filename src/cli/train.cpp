@@ -152,7 +152,8 @@ int run(const Options& options, const train::RunDirectory& directory, const Prep
     auto hooks = hooks_for(progress, language);
     if (options.quiet) hooks.step = {}, hooks.epoch = {};
     const auto probed = prepared.data->examples(longest_probe, probed_sequences);
-    if (!probed.empty()) hooks.probe = [&](const TransformerImpl& now) { return theory::probe(now, probed); };
+    const bool hkt = prepared.identity.config.model.attention == AttentionKind::hkt;  // of others it would say nothing
+    if (hkt && !probed.empty()) hooks.probe = [&](const TransformerImpl& now) { return theory::probe(now, probed); };
     train::Trainer trainer(directory, prepared.identity, *prepared.data, device, std::move(hooks));
     outcome = trainer.run();
   }

@@ -30,6 +30,19 @@ std::int64_t length_of(const Split& split, std::int64_t sequence, const Shape& s
   return length_of(split, sequence, shape.max_length);
 }
 
+// The tokens of a sequence that a batch has.
+std::span<const std::uint8_t> tokens_in(const Split& split, std::int64_t sequence, const Shape& shape) {
+  const auto all = split.tokens(sequence);
+  if (all.empty()) return all;
+  auto skip = static_cast<std::uint64_t>(shape.skip);
+  if (shape.random_starts > 1) {
+    std::uint64_t draws = mix(shape.draw) + mix(static_cast<std::uint64_t>(sequence));
+    skip = below(static_cast<std::uint64_t>(shape.random_starts), [&] { return mix(draws++); });
+  }
+  const auto rest = all.subspan(std::min<std::size_t>(skip, all.size() - 1));
+  return rest.first(std::min(rest.size(), static_cast<std::size_t>(shape.max_length)));
+}
+
 void sort_by_length(std::span<std::int64_t> sequences, const Split& split, const Shape& shape) {
   std::stable_sort(sequences.begin(), sequences.end(), [&](std::int64_t a, std::int64_t b) {
     return length_of(split, a, shape) < length_of(split, b, shape);
@@ -73,13 +86,15 @@ Order evaluation_order(const Split& split, const Shape& shape) {
 Batch make_batch(const Split& split, std::span<const std::int64_t> sequences, const Shape& shape) {
   const auto count = static_cast<std::int64_t>(sequences.size());
   std::int64_t longest = shape.full ? shape.max_length : 1;
-  for (const auto sequence : sequences) longest = std::max(longest, length_of(split, sequence, shape));
+  for (const auto sequence : sequences)
+    longest = std::max<std::int64_t>(longest, std::ssize(tokens_in(split, sequence, shape)));
   Batch batch{at::zeros({count, longest}, at::kLong), at::empty({count}, at::kLong), at::empty({count}, at::kLong), 0};
   auto* row = batch.tokens.mutable_data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < count; ++i, row += longest) {
     const auto sequence = sequences[static_cast<std::size_t>(i)];
-    const auto length = length_of(split, sequence, shape);
-    std::copy_n(split.tokens(sequence).begin(), length, row);
+    const auto tokens = tokens_in(split, sequence, shape);
+    const auto length = static_cast<std::int64_t>(tokens.size());
+    std::copy(tokens.begin(), tokens.end(), row);
     batch.lengths.mutable_data_ptr<std::int64_t>()[i] = length;
     batch.labels.mutable_data_ptr<std::int64_t>()[i] = split.label(sequence);
     batch.valid_tokens += length;

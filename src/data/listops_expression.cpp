@@ -127,6 +127,15 @@ std::string text(std::span<const std::uint8_t> tokens) {
   return result;
 }
 
+std::int64_t depth(std::span<const std::uint8_t> tokens) {
+  std::int64_t open = 0, deepest = 0;
+  for (const auto token : tokens) {
+    if (token >= minimum && token < close) deepest = std::max(deepest, ++open);
+    if (token == close) --open;
+  }
+  return deepest;
+}
+
 int evaluate(std::span<const std::uint8_t> tokens) {
   Evaluator evaluator;
   for (const auto token : tokens) evaluator.take(token);

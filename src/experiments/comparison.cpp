@@ -7,7 +7,9 @@
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <numeric>
+#include <random>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace hkt::experiments {
@@ -77,6 +79,41 @@ std::optional<Interval> prediction_interval(std::span<const double> values, doub
   const auto count = static_cast<double>(values.size());
   const auto [mean, deviation] = spread(values);
   return around(mean, deviation * std::sqrt(1 + 1 / count), count - 1, confidence);
+}
+
+Interval resampled_interval(std::span<const double> values, double confidence) {
+  if (values.empty()) throw std::invalid_argument("an interval needs at least one value.");
+  constexpr std::size_t samples = 2000;
+  std::mt19937_64 generator;  // NOLINT: the same samples every time
+  std::vector<double> means;
+  for (std::size_t sample = 0; sample < samples; ++sample) {
+    double sum = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) sum += values[generator() % values.size()];
+    means.push_back(sum / static_cast<double>(values.size()));
+  }
+  std::sort(means.begin(), means.end());
+  const auto at_share = [&](double share) {
+    return means[static_cast<std::size_t>(std::lround(share * static_cast<double>(samples - 1)))];
+  };
+  return {at_share((1 - confidence) / 2), at_share((1 + confidence) / 2)};
+}
+
+std::vector<std::optional<double>> holm(std::span<const std::optional<double>> values) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i]) order.push_back(i);
+  }
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::pair(values[a].value_or(1), a) < std::pair(values[b].value_or(1), b);
+  });
+  std::vector<std::optional<double>> corrected(values.size());
+  double largest = 0;
+  for (std::size_t rank = 0; rank < order.size(); ++rank) {
+    const auto p = values[order[rank]].value_or(1) * static_cast<double>(order.size() - rank);
+    largest = std::max(largest, std::min(1.0, p));
+    corrected[order[rank]] = largest;
+  }
+  return corrected;
 }
 
 std::string verdict(std::size_t seeds, const std::optional<Interval>& interval) {

@@ -58,7 +58,10 @@ void add_runs(Row& row, const fs::path& folder, const Protocol& protocol, const 
   for (const auto seed : std::span(protocol.seeds).subspan(row.runs.size())) {
     row.runs.push_back(make_run(folder, fmt::format("{}-seed{}", row.model.name, seed), row.model.config, seed, data));
   }
-  for (auto& run : row.runs) run.examines = protocol.examined;
+  for (auto& run : row.runs) {
+    run.examines = protocol.examined && run.config.model.attention == AttentionKind::hkt;
+    run.phases = protocol.phases;
+  }
   if (const auto* streams = std::get_if<data::Streams>(&data)) row.runs.front().prompt = prompt_of(streams->test);
 }
 
@@ -111,9 +114,20 @@ int jobs_for(const ExperimentOptions& options, const Protocol& protocol, const T
   return std::min(count, options.device.is_cuda() ? jobs_on_gpu : at::get_num_threads());
 }
 
+// What this experiment, by this command, has left there when it was complete.
+std::optional<ordered_json> finished(const ExperimentOptions& options) {
+  const auto path = options.folder / "results.json";
+  std::error_code error;
+  if (!options.keeps_finished || !fs::exists(path, error)) return {};
+  auto results = read_results(path);
+  if (results["budget"] != options.budget || results.value("command", "") != options.command) return {};
+  return results;
+}
+
 }  // namespace
 
 std::optional<ordered_json> run_experiment(const Protocol& protocol, const ExperimentOptions& options) {
+  if (auto results = finished(options)) return results;
   const auto data = options.load(protocol.models.front().config.config().data);
   std::error_code error;
   fs::create_directories(options.folder, error);
@@ -128,7 +142,7 @@ std::optional<ordered_json> run_experiment(const Protocol& protocol, const Exper
 
   std::vector<Config> configs;
   for (const auto& row : rows) configs.push_back(row.runs.front().config);
-  auto results = tabulate(protocol, options, rows, step_times(configs, data, options.device));
+  auto results = tabulate(protocol, options, rows, step_times(configs, data, options.device), data);
   write_file(options.folder / "results.json", results_text(results));
   return results;
 }

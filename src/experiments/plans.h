@@ -25,6 +25,7 @@ struct Plan {
 };
 
 const std::vector<Plan>& classifier_plans();
+const std::vector<Plan>& controls_plans();
 const std::vector<Plan>& language_plans();
 
 ProtocolModel variant(const ConfigDraft& base, const std::string& name, const std::string& what, const Changes& changes,
@@ -32,6 +33,8 @@ ProtocolModel variant(const ConfigDraft& base, const std::string& name, const st
 
 // The feed-forward width with which standard attention has at least as many parameters as HKT.
 std::int64_t matching_feedforward(const ConfigDraft& hkt);
+// That with which a model has at least so many parameters; its own if it has.
+std::int64_t matching_feedforward(const ConfigDraft& draft, std::int64_t parameters);
 
 // "3 levels"
 std::string levels_of(const ConfigDraft& config);

@@ -12,7 +12,7 @@ namespace {
 
 std::vector<Plan> plans() {
   auto all = classifier_plans();
-  all.insert(all.end(), language_plans().begin(), language_plans().end());
+  for (const auto* more : {&controls_plans(), &language_plans()}) all.insert(all.end(), more->begin(), more->end());
   return all;
 }
 
@@ -35,11 +35,13 @@ ProtocolModel variant(const ConfigDraft& base, const std::string& name, const st
 }
 
 std::int64_t matching_feedforward(const ConfigDraft& hkt) {
-  const auto wanted = count_parameters(hkt.config().model);
-  auto standard = hkt.config().model;
-  standard.levels = 1;
-  while (count_parameters(standard) < wanted) ++standard.feedforward;
-  return standard.feedforward;
+  return matching_feedforward(hkt.with({"model.levels=1"}), count_parameters(hkt.config().model));
+}
+
+std::int64_t matching_feedforward(const ConfigDraft& draft, std::int64_t parameters) {
+  auto model = draft.config().model;
+  while (count_parameters(model) < parameters) ++model.feedforward;
+  return model.feedforward;
 }
 
 std::string levels_of(const ConfigDraft& config) { return std::to_string(config.config().model.levels) + " levels"; }
@@ -67,7 +69,7 @@ Protocol protocol(const std::string& experiment, Budget budget, const std::vecto
   auto all = plan.changes;
   if (budget == Budget::quick) all.insert(all.end(), plan.quick.begin(), plan.quick.end());
   all.insert(all.end(), changes.begin(), changes.end());
-  Protocol result{experiment, {0}, false, {}};
+  Protocol result{.experiment = experiment, .seeds = {0}, .models = {}};
   plan.add_models(result, ConfigDraft(plan.preset).with(all), budget);
   return result;
 }

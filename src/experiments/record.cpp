@@ -15,6 +15,7 @@
 #include "hkt/safetensors.h"
 #include "train/config_json.h"
 #include "train/metrics.h"
+#include "train/phases.h"
 #include "train/stored_score.h"
 
 namespace hkt::experiments {
@@ -30,9 +31,10 @@ std::string plural(std::int64_t count, const char* what) {
 // `json` is the section of the config that the model is in.
 std::string summary(const ModelConfig& model, const ordered_json& json) {
   const auto word = [&](const char* key) { return json[key].get<std::string>(); };
-  std::string text = model.levels == 1 ? "standard attention"
-                                       : fmt::format("HKT, {} levels, {} filter of {}", model.levels, word("filter"),
-                                                     model.kernel_size);
+  std::string text = model.attention != AttentionKind::hkt ? name_of(model.attention) + " attention"
+                     : model.levels == 1 ? "standard attention"
+                                         : fmt::format("HKT, {} levels, {} filter of {}", model.levels, word("filter"),
+                                                       model.kernel_size);
   if (model.levels > 1 && model.filter_on == FilterOn::projected) text += " on queries and keys";
   if (model.short_convolution != Convolution::none)
     text += fmt::format(", {} convolution of {}", word("short_convolution"), model.convolution_taps);
@@ -44,12 +46,14 @@ std::string summary(const ModelConfig& model, const ordered_json& json) {
 }
 
 ordered_json score_of_classifier(const StoredPredictions& stored) {
-  const auto correct = stored.logits.argmax(1).eq(stored.labels).sum().item<std::int64_t>();
-  const auto count = stored.labels.size(0);
+  const auto right = stored.logits.argmax(1).eq(stored.labels).contiguous();
+  const auto correct = right.sum().item<std::int64_t>(), count = stored.labels.size(0);
+  const auto* first = right.const_data_ptr<bool>();
   return {{"correct", correct},
           {"sequences", count},
           {"accuracy", static_cast<double>(correct) / static_cast<double>(count)},
-          {"predictions", stored.checksum}};
+          {"predictions", stored.checksum},
+          {"correct_bits", bits_text(std::vector<bool>(first, first + count))}};
 }
 
 ordered_json score_of_language_model(const train::StoredScore& stored) {
@@ -147,7 +151,22 @@ ordered_json record_of(const train::RunDirectory& run, const train::Warn& warn) 
   record["theory"] = theory_of(run, warn);
   if (record["theory"].is_object()) record["theory"]["model"]["run"] = name;  // the folder may have been renamed
   if (auto sample = read_sample(run); sample.is_object()) record["sample"] = std::move(sample);
+  if (!language && fs::exists(run.phases()) && fs::exists(run.model())) {
+    if (auto phases = train::read_phases(run, load_safetensors(run.model()).checksum))
+      record["phases"] = std::move(*phases);
+  }
   return record;
+}
+
+std::string bits_text(const std::vector<bool>& correct) {
+  constexpr std::size_t bits = 4;
+  std::string text;
+  for (std::size_t begin = 0; begin < correct.size(); begin += bits) {
+    std::size_t digit = 0;
+    for (std::size_t i = begin; i < begin + bits; ++i) digit = 2 * digit + (i < correct.size() && correct[i] ? 1 : 0);
+    text += "0123456789abcdef"[digit];
+  }
+  return text;
 }
 
 std::optional<ordered_json> read_theory(const train::RunDirectory& run) {

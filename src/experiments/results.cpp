@@ -47,6 +47,34 @@ void check_positions(const ordered_json& ranges) {
   }
 }
 
+void check_interval(const ordered_json& interval) {
+  require(interval.is_null() || interval.get<std::vector<double>>().size() == 2);
+}
+
+void check_linear(const ordered_json& row) {
+  row.at("name").get<std::string>();
+  row.at("what").get<std::string>();
+  require(!row.at("test_accuracy").get<std::vector<double>>().empty());
+  for (const char* key : {"mean", "deviation"}) row.at(key).get<double>();
+}
+
+void check_phases(const ordered_json& phases) {
+  for (const char* key : {"accuracy_without_first", "changed_without_first", "mean_test_accuracy"})
+    require(!phases.at(key).get<std::vector<double>>().empty());
+  check_integer(phases.at("phases"));
+  for (const char* key : {"mean", "gain"}) phases.at(key).get<double>();
+  check_interval(phases.at("interval"));
+  phases.at("verdict").get<std::string>();
+}
+
+void check_groups(const ordered_json& groups) {
+  require(groups.is_array());
+  for (const auto& group : groups) {
+    for (const char* key : {"from", "to", "sequences"}) check_integer(group.at(key));
+    group.at("accuracy").get<double>();
+  }
+}
+
 void check_model(const fs::path& path, const ordered_json& model, bool language) {
   check_name(path, model.at("name"));
   model.at("what").get<std::string>();
@@ -60,6 +88,10 @@ void check_model(const fs::path& path, const ordered_json& model, bool language)
   if (model.contains("level_shares"))
     require(model["level_shares"].get<std::vector<std::vector<double>>>().size() == weights.size());
   if (model.contains("attention_ratio")) model["attention_ratio"].get<double>();
+  if (model.contains("phases")) check_phases(model["phases"]);
+  for (const char* key : {"by_depth", "by_length"}) {
+    if (model.contains(key)) check_groups(model[key]);
+  }
   if (!language) return;
   check_integer(model.at("tokens"));
   model.at("training_seconds").get<double>();
@@ -87,10 +119,6 @@ void check_run(const fs::path& path, const ordered_json& run, bool language) {
   run["test"].at("predictions").get<std::string>();
 }
 
-void check_interval(const ordered_json& interval) {
-  require(interval.is_null() || interval.get<std::vector<double>>().size() == 2);
-}
-
 void check_comparison(const ordered_json& comparison, bool language) {
   comparison.at("model").get<std::string>();
   comparison.at("with").get<std::string>();
@@ -103,6 +131,10 @@ void check_comparison(const ordered_json& comparison, bool language) {
   comparison.at("gain").get<double>();
   check_number_or_null(comparison.at("paired_t_test_p"));
   comparison.at("mcnemar_p").get<std::vector<double>>();
+  if (!comparison.contains("verdict")) return;  // as earlier versions wrote it
+  for (const char* key : {"interval", "welch_interval", "sequences_interval"}) check_interval(comparison.at(key));
+  check_number_or_null(comparison.at("holm_p"));
+  comparison["verdict"].get<std::string>();
 }
 
 void check_results(const fs::path& path, const ordered_json& results) {
@@ -119,6 +151,7 @@ void check_results(const fs::path& path, const ordered_json& results) {
   for (const auto& model : results["models"]) check_model(path, model, language);
   for (const auto& run : results["runs"]) check_run(path, run, language);
   for (const auto& comparison : results["comparisons"]) check_comparison(comparison, language);
+  for (const auto& row : results.value("linear", ordered_json::array())) check_linear(row);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "files/regular_file.h"
 #include "files/safetensors.h"
 #include "train/metrics.h"
+#include "train/phases.h"
 
 namespace hkt::experiments {
 namespace {
@@ -38,6 +39,11 @@ bool Run::scored() const {
   }
 }
 
+bool Run::phased() const {
+  const auto found = train::read_phases(directory(), safetensors::read(directory().model()).checksum);
+  return found && found->value("phases", std::int64_t{0}) == phases;
+}
+
 // Whether theory.json is of the current model, and not by a version that pooled sequences.
 bool Run::examined() const {
   constexpr int within_sequences = 2;
@@ -61,6 +67,7 @@ Run::Stage Run::next() const {
   if (diverged()) return Stage::done;
   if (!trained()) return Stage::train;
   if (scores && !scored()) return Stage::eval;
+  if (scores && phases > 1 && !phased()) return Stage::phases;
   if (examines && !examined()) return Stage::theory;
   return !prompt.empty() && !sampled() ? Stage::sample : Stage::done;
 }

@@ -95,6 +95,10 @@ RunPool::Active RunPool::start(const Run& run) const {
     case Run::Stage::eval:
       arguments = {"eval", text(run.folder), "--split", "test", "--device", device_};
       break;
+    case Run::Stage::phases:
+      arguments = {"eval",     text(run.folder),           "--split",  "test",
+                   "--phases", std::to_string(run.phases), "--device", device_};
+      break;
     case Run::Stage::theory:
       arguments = {"theory", text(run.folder)};
       break;

@@ -5,11 +5,16 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
 
+#include "by_expression.h"
+#include "compared.h"
 #include "experiments/comparison.h"
 #include "experiments/record.h"
+#include "hkt/safetensors.h"
+#include "linear_rows.h"
+#include "scores.h"
+#include "train/phases.h"
 #include "train/provenance.h"
 #include "train/stored_score.h"
 
@@ -17,36 +22,6 @@ namespace hkt::experiments {
 namespace {
 
 using nlohmann::ordered_json;
-
-// What a model's runs reached on the test split, seed by seed.
-struct Scores {
-  std::vector<double> values;                 // accuracies in %, or bits per byte
-  std::vector<at::Tensor> correct;            // classifiers: which test sequences are classified correctly
-  std::vector<train::PositionLoss> position;  // language models: sums over the seeds
-};
-
-Scores scores_of(const Row& row) {
-  Scores scores;
-  for (const auto& run : row.runs) {
-    if (!run.is_language()) {
-      const auto stored = read_predictions(run.directory());
-      scores.correct.push_back(stored.logits.argmax(1).eq(stored.labels));
-      scores.values.push_back(100 * scores.correct.back().to(at::kDouble).mean().item<double>());
-      continue;
-    }
-    const auto score = train::read_score(run.directory()).score;
-    scores.values.push_back(score.tally.bits());
-    if (scores.position.empty()) {
-      scores.position = score.by_position;
-      continue;
-    }
-    for (std::size_t i = 0; i < scores.position.size(); ++i) {
-      scores.position[i].tally.loss += score.by_position.at(i).tally.loss;
-      scores.position[i].tally.predictions += score.by_position.at(i).tally.predictions;
-    }
-  }
-  return scores;
-}
 
 // Six digits are more than these numbers are accurate to.
 ordered_json rounded(const ordered_json& value) {
@@ -113,34 +88,6 @@ std::int64_t trained_tokens(const Config& config, const ordered_json& record) {
   return steps * config.train.batch * config.model.max_length;
 }
 
-// ---- comparisons
-
-ordered_json json_of(const std::optional<Interval>& interval) {
-  return interval ? ordered_json{interval->low, interval->high} : ordered_json();
-}
-
-ordered_json compare_classifiers(const Scores& base, const Scores& own) {
-  const auto p = paired_t_test(base.values, own.values);
-  ordered_json result = {{"gain", spread(own.values).mean - spread(base.values).mean},
-                         {"paired_t_test_p", p ? ordered_json(*p) : ordered_json()}};
-  for (std::size_t seed = 0; seed < own.correct.size(); ++seed) {
-    const auto only = [&](const Scores& a, const Scores& b) {
-      return a.correct[seed].logical_and(b.correct[seed].logical_not()).sum().item<std::int64_t>();
-    };
-    result["mcnemar_p"].push_back(mcnemar(only(base, own), only(own, base)));
-  }
-  return result;
-}
-
-// Differences in bits per byte: below zero the model is better than its baseline.
-ordered_json compare_language_models(const Scores& base, const Scores& own) {
-  const auto interval = paired_interval(base.values, own.values);
-  return {{"difference", spread(own.values).mean - spread(base.values).mean},
-          {"interval", json_of(interval)},
-          {"welch_interval", json_of(welch_interval(base.values, own.values))},
-          {"verdict", verdict(own.values.size(), interval)}};
-}
-
 // ---- models
 
 ordered_json candidates_of(const Row& row) {
@@ -164,6 +111,29 @@ ordered_json model_of(const Row& row, const Scores& scores) {
           {language ? "test_bits_per_byte" : "test_accuracy", scores.values},
           {"mean", spread(scores.values).mean},
           {"deviation", spread(scores.values).deviation}};
+}
+
+// The mean over seeds of what leaving out first tokens does, and the accuracy of the mean over phases, seed by seed.
+ordered_json phases_of(const Row& row, const Scores& scores) {
+  if (row.runs.front().phases == 1) return {};
+  std::vector<double> means, accuracies, changed;
+  for (const auto& run : row.runs) {
+    const auto found = train::read_phases(run.directory(), load_safetensors(run.directory().model()).checksum);
+    if (!found) return {};
+    means.push_back(100 * found->at("mean_accuracy").get<double>());
+    const auto& starts = found->at("starts");
+    accuracies.resize(starts.size());
+    changed.resize(starts.size());
+    for (std::size_t i = 0; i < starts.size(); ++i) {
+      accuracies[i] += 100 * starts[i]["accuracy"].get<double>() / static_cast<double>(row.runs.size());
+      changed[i] += 100 * starts[i]["changed"].get<double>() / static_cast<double>(row.runs.size());
+    }
+  }
+  const auto interval = paired_interval(scores.values, means);
+  return {{"phases", row.runs.front().phases}, {"accuracy_without_first", accuracies},
+          {"changed_without_first", changed},  {"mean_test_accuracy", means},
+          {"mean", spread(means).mean},        {"gain", spread(means).mean - spread(scores.values).mean},
+          {"interval", json_of(interval)},     {"verdict", verdict(means.size(), interval)}};
 }
 
 // The paths of the data as the command gave them, so that results do not say where on a machine they were made.
@@ -201,6 +171,7 @@ void add_model(ordered_json& results, const Row& row, const Scores& scores, cons
   auto model = model_of(row, scores);
   set_times(model, time);
   if (!row.candidates.empty()) model["candidates"] = candidates_of(row);
+  if (auto phases = phases_of(row, scores); !phases.is_null()) model["phases"] = std::move(phases);
   for (const auto& run : row.runs) {
     auto record = record_for(row, run, probes, warn);
     if (&run == &row.runs.front()) {
@@ -241,7 +212,7 @@ void set_times(ordered_json& model, const StepTime& time) {
 }
 
 ordered_json tabulate(const Protocol& protocol, const ExperimentOptions& options, const std::vector<Row>& rows,
-                      const std::vector<StepTime>& times) {
+                      const std::vector<StepTime>& times, const TaskData& data) {
   const bool language = rows.front().runs.front().is_language();
   auto results = beginning_of(protocol, options, language);
   std::vector<Scores> scores;
@@ -250,15 +221,14 @@ ordered_json tabulate(const Protocol& protocol, const ExperimentOptions& options
   const bool probes = rows.size() <= few && !language;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     add_model(results, rows[i], scores[i], times[i], probes, options.warn);
-    const auto& baselines = rows[i].model.baselines;
-    for (std::size_t base = 0; base < rows.size(); ++base) {
-      const auto& name = rows[base].model.name;
-      if (std::find(baselines.begin(), baselines.end(), name) == baselines.end()) continue;
-      ordered_json comparison = {{"model", rows[i].model.name}, {"with", name}};
-      comparison.update(language ? compare_language_models(scores[base], scores[i])
-                                 : compare_classifiers(scores[base], scores[i]));
-      results["comparisons"].push_back(std::move(comparison));
+    if (const auto* dataset = std::get_if<data::Dataset>(&data)) {
+      add_by_expression(results["models"].back(), rows[i].runs.front().config.data, dataset->test, scores[i].correct);
     }
+  }
+  results["comparisons"] = language ? compared_language_models(rows, scores) : compared_classifiers(rows, scores);
+  if (protocol.linear) {
+    const auto longest = rows.front().runs.front().config.model.max_length;
+    results["linear"] = linear_rows(std::get<data::Dataset>(data), longest, protocol.seeds);
   }
   return results;
 }

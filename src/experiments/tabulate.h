@@ -8,21 +8,13 @@
 
 #include "experiments/experiment.h"
 #include "experiments/protocol.h"
-#include "experiments/run.h"
 #include "experiments/step_time.h"
+#include "row.h"
 
 namespace hkt::experiments {
 
-// A model's runs, one per seed.
-struct Row {
-  ProtocolModel model;
-  std::vector<Run> candidates;      // of the first seed
-  std::vector<Run> runs;            // of one kind of model: classifiers or language models
-  std::vector<std::string> chosen;  // the changes of the best candidate
-};
-
 nlohmann::ordered_json tabulate(const Protocol& protocol, const ExperimentOptions& options,
-                                const std::vector<Row>& rows, const std::vector<StepTime>& times);
+                                const std::vector<Row>& rows, const std::vector<StepTime>& times, const TaskData& data);
 
 void set_times(nlohmann::ordered_json& model, const StepTime& time);
 

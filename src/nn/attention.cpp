@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module HierarchicalAttention: the levels, their queries and keys, and one call of hkt::attention. Projections are
-// written as [B, T, 2, heads, head width], and the operator reads them through strides, without a copy.
+// The module HierarchicalAttention: the levels, their queries and keys, and one call of hkt::attention, or of a peer. Projections
+// are written as [B, T, 2, heads, head width], and the operator reads them through strides, without a copy.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 
+#include <cmath>
+
 #include "hkt/modules.h"
 #include "hkt/ops.h"
+#include "peers/peers.h"
 #include "positions.h"
 
 namespace hkt {
@@ -81,6 +84,29 @@ HierarchicalAttentionImpl::HierarchicalAttentionImpl(const ModelConfig& config)
   if (config.short_convolution != Convolution::none) {
     convolution =
         register_module("convolution", ShortConvolution(width, config.short_convolution, config.convolution_taps));
+  }
+  add_peer();
+}
+
+void HierarchicalAttentionImpl::add_peer() {
+  switch (config_.attention) {
+    case AttentionKind::linformer: {
+      // Variance 1 / features, as of the random projections that Linformer's authors begin with.
+      const double deviation = 1 / std::sqrt(static_cast<double>(config_.features));
+      reduction = register_parameter("reduction", at::randn({config_.features, config_.max_length}).mul_(deviation));
+      return;
+    }
+    case AttentionKind::performer:
+      random_features = register_buffer(
+          "random_features", peers::orthogonal_features(config_.features, config_.head_width()).to(at::kFloat));
+      return;
+    case AttentionKind::bigbird:
+      random_keys_ = std::make_shared<peers::RandomKeys>();
+      return;
+    case AttentionKind::hkt:
+    case AttentionKind::window:
+    case AttentionKind::h1d:
+      return;
   }
 }
 
@@ -173,16 +199,43 @@ HierarchicalAttentionImpl::Projected HierarchicalAttentionImpl::projected(const 
   return result;
 }
 
+// [B, heads, T, head width]
+at::Tensor HierarchicalAttentionImpl::attended(const Projected& projected, const at::Tensor& v,
+                                               const std::optional<at::Tensor>& lengths) {
+  const bool causal = config_.mask == Mask::causal;
+  if (config_.attention == AttentionKind::hkt) {
+    return std::get<0>(hkt::attention(projected.q, projected.k, v, weights(), causal, lengths));
+  }
+  const auto group = config_.heads / config_.key_head_count();
+  const auto of_heads = [&](const at::Tensor& rows) { return group == 1 ? rows : rows.repeat_interleave(group, 1); };
+  const peers::Inputs inputs{projected.q.front(), of_heads(projected.k.front()), of_heads(v), causal, lengths};
+  const peers::Window window{config_.window, config_.globals};
+  switch (config_.attention) {
+    case AttentionKind::window:
+      return peers::window(inputs, window);
+    case AttentionKind::bigbird:
+      return peers::bigbird(inputs, window, *random_keys_, config_.random_keys);
+    case AttentionKind::linformer:
+      return peers::linformer(inputs, reduction);
+    case AttentionKind::performer:
+      return peers::performer(inputs, random_features);
+    case AttentionKind::h1d:
+      return peers::h1d(inputs, config_.block_size);
+    case AttentionKind::hkt:
+      break;
+  }
+  TORCH_CHECK_VALUE(false, "attention is ", static_cast<int>(config_.attention), ", which is no kind of attention.");
+}
+
 at::Tensor HierarchicalAttentionImpl::forward(const at::Tensor& input, const std::optional<at::Tensor>& lengths) {
   TORCH_CHECK_VALUE(input.dim() == 3 && input.size(2) == config_.width, "x has shape ", input.sizes(),
                     "; HierarchicalAttention needs [batch, length, ", config_.width, "].");
   const auto x = autocast_once(input);
   const auto mixed = convolution ? convolution(x) : x;
-  const auto [q, k] = projected(hierarchy(mixed));
+  const auto queries_keys = projected(hierarchy(mixed));
   const auto& value_input = config_.convolution_on == ConvolutionOn::qkv ? mixed : x;
   const auto v = value(value_input).unflatten(2, {-1, config_.head_width()}).transpose(1, 2);
-  const auto [out, lse] = hkt::attention(q, k, v, weights(), config_.mask == Mask::causal, lengths);
-  return output(out.transpose(1, 2).flatten(2));
+  return output(attended(queries_keys, v, lengths).transpose(1, 2).flatten(2));
 }
 
 }  // namespace hkt

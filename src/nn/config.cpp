@@ -55,11 +55,23 @@ const std::vector<std::pair<std::string, Positions>>& position_names() {
   return names;
 }
 
+const std::vector<std::pair<std::string, AttentionKind>>& attention_names() {
+  static const std::vector<std::pair<std::string, AttentionKind>> names = {{"hkt", AttentionKind::hkt},
+                                                                           {"window", AttentionKind::window},
+                                                                           {"bigbird", AttentionKind::bigbird},
+                                                                           {"linformer", AttentionKind::linformer},
+                                                                           {"performer", AttentionKind::performer},
+                                                                           {"h1d", AttentionKind::h1d}};
+  return names;
+}
+
 fields::Table<ModelConfig> make_model_table(ModelKind kind) {
   fields::Table<ModelConfig> table = {
       fields::choice("kind", &ModelConfig::kind,
                      {{"classifier", ModelKind::classifier}, {"language", ModelKind::language}},
                      "a classifier of sequences, or a language model"),
+      fields::choice("attention", &ModelConfig::attention, attention_names(),
+                     "what a token attends to; the others than hkt are for comparison, with one level, in classifiers"),
       fields::integer("levels", &ModelConfig::levels, 1, max_levels,
                       "resolutions of the sequence; 1 is standard attention"),
       fields::integer("heads", &ModelConfig::heads, 1, widest, "attention heads; they divide width"),
@@ -83,11 +95,20 @@ fields::Table<ModelConfig> make_model_table(ModelKind kind) {
       fields::choice("convolution_on", &ModelConfig::convolution_on,
                      {{"qk", ConvolutionOn::qk}, {"qkv", ConvolutionOn::qkv}},
                      "whether short_convolution also acts on the input of values"),
+      fields::integer("window", &ModelConfig::window, 0, longest, "window, bigbird: tokens that are seen on each side"),
+      fields::integer("globals", &ModelConfig::globals, 0, longest,
+                      "window, bigbird: the first tokens, which see all and are seen by all"),
+      fields::integer("random_keys", &ModelConfig::random_keys, 0, widest, "bigbird: further keys of each token"),
+      fields::integer("features", &ModelConfig::features, 1, widest,
+                      "linformer: rows that keys and values are reduced to; performer: random features"),
+      fields::integer("block_size", &ModelConfig::block_size, 2, widest, "h1d: tokens of a block, an even number"),
       fields::choice("projections", &ModelConfig::projections,
                      {{"shared", Projections::shared}, {"per_level", Projections::per_level}},
                      "whether the levels share the projections of queries and keys"),
       weights_field(),
       fields::choice("positions", &ModelConfig::positions, position_names(), "how positions are encoded"),
+      fields::number("position_scale", &ModelConfig::position_scale, 0, 100,
+                     "deviation of learned positions at the start; that of tokens is 1, in a language model 0.02"),
       fields::choice("mask", &ModelConfig::mask, {{"none", Mask::none}, {"causal", Mask::causal}},
                      "causal: a token sees only what comes before it"),
       fields::choice("psd", &ModelConfig::psd, {{"free", Psd::free}, {"tied", Psd::tied}, {"cone", Psd::cone}},
@@ -114,6 +135,28 @@ const fields::Table<ModelConfig>& model_table(ModelKind kind) {
 }
 
 [[noreturn]] void refuse(const std::string& sentence) { throw std::invalid_argument(sentence); }
+
+// What the methods that HKT is compared with can do.
+void check_peer(const ModelConfig& model) {
+  if (model.block_size % 2 != 0) {
+    refuse("model.block_size is " + std::to_string(model.block_size) + "; it must be even.");
+  }
+  if (model.attention == AttentionKind::hkt) return;
+  const auto attention = "\"" + name_of(model.attention) + "\"";
+  if (model.kind == ModelKind::language) {
+    refuse("model.attention is " + attention + "; a language model needs \"hkt\".");
+  }
+  if (model.levels != 1) {
+    refuse("model.levels is " + std::to_string(model.levels) + "; where model.attention is " + attention +
+           " it must be 1.");
+  }
+  if (model.psd != Psd::free) {
+    refuse("model.psd is \"tied\" or \"cone\"; where model.attention is " + attention + " it must be \"free\".");
+  }
+  if (model.attention == AttentionKind::linformer && model.mask == Mask::causal) {
+    refuse("model.mask is \"causal\"; model.attention \"linformer\" has no causal form, it needs \"none\".");
+  }
+}
 
 // Constraints between fields. psd and projections are independent: a sum of positive semidefinite level kernels with
 // weights ≥ 0 is positive semidefinite, whether the levels share projections or not.
@@ -152,6 +195,7 @@ void check_together(const ModelConfig& model) {
   if (model.kind == ModelKind::language && model.mask != Mask::causal) {
     refuse("model.mask is \"none\"; a language model needs \"causal\".");
   }
+  check_peer(model);
 }
 
 }  // namespace
@@ -161,6 +205,13 @@ std::string name_of(Positions positions) {
     if (meaning == positions) return name;
   }
   throw std::invalid_argument("model.positions has an unknown kind.");
+}
+
+std::string name_of(AttentionKind attention) {
+  for (const auto& [name, meaning] : attention_names()) {
+    if (meaning == attention) return name;
+  }
+  throw std::invalid_argument("model.attention has an unknown kind.");
 }
 
 const ModelConfig& check(const ModelConfig& model) {

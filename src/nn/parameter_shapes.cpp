@@ -27,6 +27,9 @@ void add_attention(Shapes& shapes, const std::string& prefix, const ModelConfig&
     shape = {config.convolution_taps, width};
     if (config.short_convolution == Convolution::dense) shape.push_back(width);
   }
+  if (config.attention == AttentionKind::linformer) {
+    shapes[prefix + "reduction"] = {config.features, config.max_length};
+  }
   for (std::int64_t level = 1; level < config.levels && config.filter != Filter::mean; ++level) {
     auto& shape = shapes[prefix + "filters." + std::to_string(level) + ".weight"];
     shape = {config.kernel_size, config.filter_on == FilterOn::projected ? width + keys : width};

@@ -19,8 +19,8 @@ TransformerImpl::TransformerImpl(const ModelConfig& config)
 
 void TransformerImpl::add_blocks() {
   if (config_.positions == Positions::learned) {
-    constexpr double deviation = 0.02;
-    positions = register_parameter("positions", at::randn({config_.max_length, config_.width}).mul_(deviation));
+    positions =
+        register_parameter("positions", at::randn({config_.max_length, config_.width}).mul_(config_.position_scale));
   }
   register_module("blocks", blocks);
   for (int64_t i = 0; i < config_.blocks; ++i) blocks->push_back(Block(config_));

@@ -50,6 +50,8 @@ const fields::Table<TrainConfig>& train_table() {
                      "to the longest of a batch, or always to model.max_length"),
       fields::integer("bucket", &TrainConfig::bucket, 1, largest,
                       "batches among which sequences are sorted by length; 1: no sorting"),
+      fields::integer("random_start", &TrainConfig::random_start, 1, largest,
+                      "classifiers: a training sequence begins at one of its first so many tokens; 1: at the first"),
       fields::choice(
           "precision", &TrainConfig::precision,
           {{"auto", Precision::automatic}, {"float32", Precision::float32}, {"bfloat16", Precision::bfloat16}},

@@ -2,6 +2,7 @@
 // The files of a model for Hugging Face's transformers. python/hkt/hf.py reads them.
 #include "train/hugging_face.h"
 
+#include <set>
 #include <string>
 
 #include "files/json_fields.h"
@@ -18,9 +19,12 @@ constexpr const char* parameter_prefix = "model.";  // the module of hkt is the 
 
 bool is_language(const Identity& identity) { return identity.config.model.kind == ModelKind::language; }
 
-// What transformers calls a key of the section "model". Empty for those that it keeps in the architecture and in the labels.
+// What transformers calls a key of the section "model". Empty for those that it keeps in the architecture and in the labels, and for
+// those of attention that Python does not have.
 std::string their_name(const std::string& key) {
-  if (key == "kind" || key == "classes") return "";
+  static const std::set<std::string> without = {"kind",    "classes",     "attention", "window",
+                                                "globals", "random_keys", "features",  "block_size"};
+  if (without.contains(key)) return "";
   if (key == "max_length") return "max_position_embeddings";
   if (key == "tied") return "tie_word_embeddings";
   return key;

@@ -35,9 +35,13 @@ class LabelledData : public TrainingData {
   }
 
   NextBatch batches(std::int64_t epoch, std::int64_t first) const override {
-    auto order = data::training_order(dataset_.train, shape_, static_cast<std::uint64_t>(config_.train.seed), epoch);
+    const auto seed = static_cast<std::uint64_t>(config_.train.seed);
+    auto order = data::training_order(dataset_.train, shape_, seed, epoch);
+    auto shape = shape_;
+    shape.random_starts = config_.train.random_start;
+    shape.draw = (seed << 32) + static_cast<std::uint64_t>(epoch);  // both are below 2^30
     const auto queue =
-        std::make_shared<data::BatchQueue>(dataset_.train, std::move(order), shape_, static_cast<std::size_t>(first));
+        std::make_shared<data::BatchQueue>(dataset_.train, std::move(order), shape, static_cast<std::size_t>(first));
     return [queue] { return queue->next(); };
   }
 

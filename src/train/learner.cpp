@@ -200,13 +200,14 @@ std::int64_t Learner::parameters() const {
 }
 
 Predictions evaluate(TransformerImpl& model, const data::Split& split, const Config& config, at::Device device,
-                     const Watch& watch) {
+                     const Watch& watch, std::int64_t skip) {
   const at::NoGradGuard no_grad;
   const bool was_training = model.is_training();
   model.eval();
   constexpr std::int64_t largest_batch = 1024;  // limits memory, whatever train.batch is
   auto shape = batch_shape(config);
   shape.batch = std::min(shape.batch, largest_batch);
+  shape.skip = skip;
   const auto order = data::evaluation_order(split, shape);
   data::BatchQueue queue(split, order, shape);
   Predictions result{at::empty({split.size(), config.model.classes}), at::empty({split.size()}, at::kLong), {}};

@@ -8,24 +8,27 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <stdexcept>
 
 #include "data/dataset.h"
 #include "train/checkpoint.h"
+#include "train/phases.h"
 
 namespace hkt {
 
 namespace {
 
-// A text as tokens, and where its prediction belongs.
+// A text as tokens from one of its beginnings on, and to which prediction it belongs.
 struct Input {
   std::vector<std::uint8_t> tokens;
   Prediction* answer;
+  std::vector<double> probabilities = {};
 };
 
-// The tokens of a text, cut at the model's max_length; throws std::invalid_argument for a text that it does not take.
-std::vector<std::uint8_t> tokens_of(const std::string& text, const Config& config, bool& cut) {
+// The tokens of a text, as many as any of its beginnings has; throws std::invalid_argument for a text that the model does not take.
+std::vector<std::uint8_t> tokens_of(const std::string& text, const Config& config, std::int64_t phases, bool& cut) {
   auto tokens = data::encode(config.data.task, text);
   const auto longest = static_cast<std::size_t>(config.model.max_length);
   cut = tokens.size() > longest;
@@ -33,13 +36,41 @@ std::vector<std::uint8_t> tokens_of(const std::string& text, const Config& confi
     throw std::invalid_argument("the expression has " + std::to_string(tokens.size()) + " tokens; this model takes " +
                                 std::to_string(longest) + " at most.");
   }
-  if (cut) tokens.resize(longest);
+  tokens.resize(std::min(tokens.size(), longest + static_cast<std::size_t>(phases - 1)));
   const int largest = *std::max_element(tokens.begin(), tokens.end());
   if (largest >= config.model.vocab) {
     throw std::invalid_argument("the text has the token " + std::to_string(largest) + "; this model takes 1 to " +
                                 std::to_string(config.model.vocab - 1) + ".");
   }
   return tokens;
+}
+
+// One for each beginning, of which every one leaves a token, cut at the model's max_length.
+void add_inputs(std::vector<Input>& inputs, const std::vector<std::uint8_t>& tokens, const Config& config,
+                std::int64_t phases, Prediction& answer) {
+  for (std::int64_t phase = 0; phase < phases; ++phase) {
+    const auto begin = std::min<std::int64_t>(phase, std::ssize(tokens) - 1);
+    const auto end = std::min<std::int64_t>(std::ssize(tokens), begin + config.model.max_length);
+    inputs.push_back({{tokens.begin() + begin, tokens.begin() + end}, &answer});
+  }
+}
+
+// The mean over a text's beginnings, in the order of the inputs.
+void answer_from(const std::vector<Input>& inputs, const std::vector<std::string>& labels) {
+  std::map<Prediction*, double> counts;
+  for (const auto& input : inputs) {
+    auto& all = input.answer->probabilities;
+    all.resize(labels.size());
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] += input.probabilities[i];
+    ++counts[input.answer];
+  }
+  for (const auto& [answer, count] : counts) {
+    auto& all = answer->probabilities;
+    for (auto& probability : all) probability /= count;
+    const auto best = std::max_element(all.begin(), all.end());
+    answer->label = labels[static_cast<std::size_t>(best - all.begin())];
+    answer->probability = *best;
+  }
 }
 
 // Sorted by length and cut where a batch, with its padding, would have too many tokens.
@@ -85,11 +116,7 @@ void Predictor::Trained::answer(std::span<Input> batch) const {
   const auto probabilities = probabilities_of(batch, *model, device);
   const auto* row = probabilities.const_data_ptr<double>();
   for (auto& input : batch) {
-    auto& all = input.answer->probabilities;
-    all.assign(row, row + labels.size());
-    const auto best = std::max_element(all.begin(), all.end());
-    input.answer->label = labels[static_cast<std::size_t>(best - all.begin())];
-    input.answer->probability = *best;
+    input.probabilities.assign(row, row + labels.size());
     row += labels.size();
   }
 }
@@ -118,12 +145,15 @@ Predictor::Predictor(const std::filesystem::path& folder, c10::Device device,
 const std::vector<std::string>& Predictor::labels() const { return trained_->labels; }
 const Config& Predictor::config() const { return trained_->config; }
 
-std::vector<Prediction> Predictor::predict(const std::vector<std::string>& texts) const {
+std::vector<Prediction> Predictor::predict(const std::vector<std::string>& texts, std::int64_t phases) const {
+  if (phases < 1) throw std::invalid_argument("phases is " + std::to_string(phases) + "; it must be at least 1.");
+  if (phases > 1) train::check_phases(trained_->config);
   std::vector<Prediction> answers(texts.size());
   std::vector<Input> inputs;
   for (std::size_t i = 0; i < texts.size(); ++i) {
     try {
-      inputs.push_back({tokens_of(texts[i], trained_->config, answers[i].cut), &answers[i]});
+      const auto tokens = tokens_of(texts[i], trained_->config, phases, answers[i].cut);
+      add_inputs(inputs, tokens, trained_->config, phases, answers[i]);
     } catch (const std::invalid_argument& error) {
       answers[i] = {};
       answers[i].error = error.what();
@@ -132,6 +162,7 @@ std::vector<Prediction> Predictor::predict(const std::vector<std::string>& texts
   // On the CPU a batch whose activations stay in a core's cache; a GPU wants many tokens at once.
   constexpr std::size_t cpu_tokens = std::size_t{1} << 11, gpu_tokens = std::size_t{1} << 16;
   trained_->answer_all(batches_of(inputs, trained_->device.is_cpu() ? cpu_tokens : gpu_tokens));
+  answer_from(inputs, trained_->labels);
   return answers;
 }
 

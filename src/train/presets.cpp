@@ -157,6 +157,11 @@ void check(const Config& config) {
         "its "
         "data, and all of its validation data is used.");
   }
+  if (config.train.random_start > 1 && (stream || config.data.task == Task::listops)) {
+    throw std::invalid_argument("train.random_start is " + std::to_string(config.train.random_start) +
+                                (stream ? "; it is for classifiers, and a language model's windows begin anywhere."
+                                        : "; it must be 1 for ListOps, whose expressions cannot be cut."));
+  }
   if (stream && config.train.class_weights != ClassWeights::none) {
     throw std::invalid_argument("train.class_weights is for classifiers; a language model has no classes.");
   }

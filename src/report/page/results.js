@@ -95,7 +95,8 @@ function classifierTable(place, comparison) {
       finite(model.step_ratio) ? model.step_ratio.toFixed(2) + '×' : '–', { text: model.what, class: 'left wide' }]));
   tests(place, comparison, comparison.comparisons.map(found => {
     const name = key => nameOf(modelIn(comparison, found[key]) || { name: found[key], what: found[key] }, comparison);
-    return name('model') + ' against ' + name('with') + ': ' + signed(found.gain, 2) + (found.interval ? ' ' + interval(found.interval, 2) : '') +
+    return name('model') + ' against ' + name('with') + ': ' + signed(found.gain, 2) + (found.interval ? ' ' + interval(found.interval, 2) + ' paired by seed' : '') +
+      (found.sequences_interval ? ', ' + interval(found.sequences_interval, 2) + ' over sequences' : '') + (found.verdict ? ', ' + found.verdict : '') +
       (finite(found.paired_t_test_p) ? ', paired t-test p = ' + probability(found.paired_t_test_p) : '') + ', McNemar p by seed ' +
         found.mcnemar_p.map(probability).join(', ');
   }));

@@ -15,12 +15,16 @@
 namespace hkt::data {
 
 // How sequences become tensors. Longer ones are cut to max_length; T is max_length if `full`, else the batch's longest;
-// `bucket` is the number of batches that are sorted by length together.
+// `bucket` is the number of batches that are sorted by length together. The first `skip` tokens of each sequence are left out, or of
+// each a number below `random_starts`, which `draw` decides; one token always remains.
 struct Shape {
   std::int64_t batch = 64;
   std::int64_t max_length = 1024;
   bool full = false;
   std::int64_t bucket = 64;
+  std::int64_t skip = 0;
+  std::int64_t random_starts = 1;
+  std::uint64_t draw = 0;
 };
 
 using Order = std::vector<std::vector<std::int64_t>>;  // the sequences of each batch

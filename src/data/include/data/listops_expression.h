@@ -26,4 +26,7 @@ std::string text(std::span<const std::uint8_t> tokens);
 // Not recursive: deep nesting cannot overflow the stack.
 int evaluate(std::span<const std::uint8_t> tokens);
 
+// How deep operators nest: 0 for a digit, 1 for an operator on digits. The tokens are an expression.
+std::int64_t depth(std::span<const std::uint8_t> tokens);
+
 }  // namespace hkt::data::listops

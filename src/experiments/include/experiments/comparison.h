@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace hkt::experiments {
 
@@ -39,6 +40,14 @@ std::optional<Interval> welch_interval(std::span<const double> first, std::span<
 
 // Prediction interval for a further value from the same normal distribution; nullopt for fewer than two values.
 std::optional<Interval> prediction_interval(std::span<const double> values, double confidence = usual_confidence);
+
+// Confidence interval of the mean of values that were drawn independently, by the bootstrap: percentiles of the means of 2,000
+// samples with replacement, the same ones each time. Not for an empty list.
+Interval resampled_interval(std::span<const double> values, double confidence = usual_confidence);
+
+// p-values corrected for their number by Holm's method, in their order: those below 0.05 reject, and the probability that any of them
+// is wrong is at most 0.05. A test that is undefined rejects nothing and does not count.
+std::vector<std::optional<double>> holm(std::span<const std::optional<double>> values);
 
 // What the interval of a difference says: "lower", "higher", "not decided" if it contains zero, or "one seed".
 std::string verdict(std::size_t seeds, const std::optional<Interval>& interval);

@@ -19,6 +19,7 @@ struct ExperimentOptions {
   std::filesystem::path folder;  // for the runs and results.json
   std::string budget;            // its name in the results
   std::string command;           // the command line, recorded in the results
+  bool keeps_finished = false;   // a results.json of the same command in the folder is returned as it is
   int jobs = 0;                  // runs in parallel; 0: one per core, or four on a GPU; one for language models
   at::Device device = at::kCPU;
   LoadData load;

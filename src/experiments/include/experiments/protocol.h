@@ -24,6 +24,8 @@ struct Protocol {
   std::string experiment;
   std::vector<std::int64_t> seeds;
   bool examined = false;              // whether `hkt theory` runs on all models, every seed
+  std::int64_t phases = 1;            // see `hkt eval --phases`, which is run for all models and seeds if this is more
+  bool linear = false;                // whether linear models of n-grams are trained beside them
   std::vector<ProtocolModel> models;  // gains and ratios in the table are relative to the first
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run of one model in an experiment: `hkt train`, then optionally `hkt eval`, `hkt theory` and `hkt generate`.
+// One run of one model in an experiment: `hkt train`, then optionally `hkt eval` once or twice, `hkt theory` and `hkt generate`.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@ struct Run {
   std::filesystem::path folder;
   bool scores = true;  // false: a candidate, only trained and validated
   bool examines = false;
+  std::int64_t phases = 1;  // more: `hkt eval --phases` is run, too
   std::string prompt = {};  // what a language model continues as a sample of its text; empty: no sample
 
   bool is_language() const { return config.model.kind == ModelKind::language; }
@@ -25,12 +26,13 @@ struct Run {
   bool trained() const;
   bool diverged() const;  // a candidate that ended because its loss or gradient was not finite
   bool scored() const;
+  bool phased() const;
   bool examined() const;
   bool sampled() const;
   // The accuracy of the best epoch, or the bits per byte of a language model's; nullopt if it diverged.
   std::optional<double> best_validation() const;
 
-  enum class Stage : std::uint8_t { train, eval, theory, sample, done };
+  enum class Stage : std::uint8_t { train, eval, phases, theory, sample, done };
   Stage next() const;  // the next stage to run
 };
 

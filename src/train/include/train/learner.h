@@ -104,14 +104,15 @@ class Learner {
 at::Tensor logits_of(TransformerImpl& model, const data::Batch& batch, bool bfloat16);
 data::Batch on_device(const data::Batch& batch, at::Device device);
 
-// A classifier's logits of every sequence of a split, float32 [size, classes], in the split's order, on the CPU.
+// A classifier's logits of every sequence of a split, float32 [size, classes], in the split's order, on the CPU; without the first
+// `skip` tokens of each, of which one always remains.
 struct Predictions {
   at::Tensor logits, labels;
   Tally tally;
 };
 using Watch = std::function<void(std::int64_t done, std::int64_t total)>;
 Predictions evaluate(TransformerImpl& model, const data::Split& split, const Config& config, at::Device device,
-                     const Watch& watch = {});
+                     const Watch& watch = {}, std::int64_t skip = 0);
 
 // The shape of this config's batches.
 data::Shape batch_shape(const Config& config);

@@ -21,6 +21,7 @@ struct RunDirectory {
   std::filesystem::path predictions() const { return folder / "predictions.safetensors"; }
   std::filesystem::path score() const { return folder / "score.json"; }  // of a classifier
   std::filesystem::path theory() const { return folder / "theory.json"; }
+  std::filesystem::path phases() const { return folder / "phases.json"; }
   std::filesystem::path sample() const { return folder / "sample.json"; }  // text by a language model
 
   bool holds_run() const {
