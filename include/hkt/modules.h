@@ -73,6 +73,9 @@ class HKT_EXPORT HierarchicalAttentionImpl : public torch::nn::Module {
   // alone, since its coarse levels are those of queries and keys.
   std::vector<at::Tensor> hierarchy(const at::Tensor& x);
   Projected projected(const std::vector<at::Tensor>& levels);
+  // The rest of forward: values from their input, attention by these queries and keys, and the projection of the output.
+  at::Tensor attended(const Projected& projected, const at::Tensor& value_input,
+                      const std::optional<at::Tensor>& lengths = {});
   at::Tensor weights() const;                                          // λ, [heads, levels]
   std::pair<at::Tensor, at::Tensor> projections(int64_t level) const;  // W_Qᵀ and W_Kᵀ, [heads, head width, width]
   at::Tensor cone(int64_t level) const;                                // P, [heads, head width, head width]

@@ -165,10 +165,13 @@ at::Tensor HierarchicalAttentionImpl::forward(const at::Tensor& input, const std
                     "; HierarchicalAttention needs [batch, length, ", config_.width, "].");
   const auto x = autocast_once(input);
   const auto mixed = convolution ? convolution(x) : x;
-  const auto [q, k] = projected(hierarchy(mixed));
-  const auto& value_input = config_.convolution_on == ConvolutionOn::qkv ? mixed : x;
+  return attended(projected(hierarchy(mixed)), config_.convolution_on == ConvolutionOn::qkv ? mixed : x, lengths);
+}
+
+at::Tensor HierarchicalAttentionImpl::attended(const Projected& projected, const at::Tensor& value_input,
+                                               const std::optional<at::Tensor>& lengths) {
   const auto v = value(value_input).unflatten(2, {-1, config_.head_width()}).transpose(1, 2);
-  const auto [out, lse] = hkt::attention(q, k, v, weights(), config_.mask == Mask::causal, lengths);
+  const auto [out, lse] = hkt::attention(projected.q, projected.k, v, weights(), config_.mask == Mask::causal, lengths);
   return output(out.transpose(1, 2).flatten(2));
 }
 
