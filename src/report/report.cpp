@@ -32,18 +32,21 @@ void replace(std::string& text, std::string_view mark, std::string_view with) {
   text.replace(at, mark.size(), with);
 }
 
-std::string filled(const nlohmann::ordered_json& data, std::string_view script) {
+}  // namespace
+
+std::string page(const nlohmann::ordered_json& data) {
   std::string text(resources::page_html());
-  replace(text, "@SCRIPT@", script);
+  replace(text, "@SCRIPT@", resources::page_js());
   replace(text, "@PLOTLY@", resources::plotly_js());
   replace(text, "@DATA@", inside_script(fields::dump(data)));  // last: the data may contain the other marks
   return text;
 }
 
-}  // namespace
-
-std::string page(const nlohmann::ordered_json& data) { return filled(data, resources::page_js()); }
-
-std::string explanation(const nlohmann::ordered_json& data) { return filled(data, resources::explain_js()); }
+std::string explanation(const nlohmann::ordered_json& data) {
+  std::string text(resources::explain_html());
+  replace(text, "@SCRIPT@", resources::explain_js());
+  replace(text, "@DATA@", inside_script(fields::dump(data)));
+  return text;
+}
 
 }  // namespace hkt::report

@@ -8,6 +8,7 @@ namespace hkt::report::resources {
 
 HKT_EMBED(page_html, HKT_PAGE_HTML)
 HKT_EMBED(page_js, HKT_PAGE_JS)
+HKT_EMBED(explain_html, HKT_EXPLAIN_HTML)
 HKT_EMBED(explain_js, HKT_EXPLAIN_JS)
 HKT_EMBED(plotly_js, HKT_PLOTLY_JS)
 

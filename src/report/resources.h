@@ -8,6 +8,7 @@ namespace hkt::report::resources {
 
 std::string_view page_html();
 std::string_view page_js();
+std::string_view explain_html();
 std::string_view explain_js();
 std::string_view plotly_js();
 
