@@ -32,7 +32,7 @@ function answerRow(model, { name, log, byLevel }, isTrue) {
   const row = element('tr'), head = element('th', undefined, { scope: 'row' }), bar = element('span', undefined, { class: 'bar' });
   head.append(element('span', name, { class: 'long', title: name }), isTrue ? ' ✓' : '');
   bar.style.setProperty('--part', (100 * Math.exp(log)).toFixed(2) + '%');
-  const shown = element('td');
+  const shown = element('td', undefined, { class: 'shown' });
   shown.append(bar);
   row.append(head, shown, element('td', probability(log)), ...(model.levels > 1 ? byLevel.map(without => levelCell(log, without)) : []));
   return row;
@@ -41,7 +41,7 @@ function answerRow(model, { name, log, byLevel }, isTrue) {
 // The columns of a table that has one for each level, under a common title.
 function headWithLevels(model, names, over) {
   const head = element('thead'), first = element('tr'), second = element('tr'), several = model.levels > 1;
-  for (const name of names) first.append(element('th', name, { scope: 'col', rowspan: several ? 2 : 1 }));
+  for (const name of names) first.append(element('th', name, { scope: 'col', rowspan: several ? 2 : 1, class: name ? '' : 'shown' }));
   if (several) {
     first.append(element('th', over, { scope: 'colgroup', colspan: model.levels, class: 'over' }));
     for (let level = 0; level < model.levels; ++level) second.append(element('th', String(level), { scope: 'col', 'aria-label': `${over} ${level}` }));
@@ -55,7 +55,7 @@ class Answers {
     this.model = model;
     this.body = element('tbody');
     this.caption = element('figcaption');
-    const figure = element('figure'), scroll = element('div', undefined, { class: 'scroll' }), table = element('table');
+    const figure = element('figure'), scroll = element('div', undefined, { class: 'scroll' }), table = element('table', undefined, { class: model.levels > 1 ? 'levels' : '' });
     this.title = subHeading(model.next ? '' : 'Classes');
     table.append(headWithLevels(model, [model.next ? 'next byte' : 'class', '', 'probability'], 'without level'), this.body);
     scroll.append(table);

@@ -57,9 +57,9 @@ const visible = text => text.replaceAll('\r\n', '↵').replaceAll('\n', '↵').r
 
 // A token in a sentence.
 function nameOf(token) {
-  if (isImage) return `pixel ${token >> 5}, ${token & 31}`;
+  if (isImage) return `row ${token >> 5}, column ${token & 31}`;
   const { text, begin, end } = characters[characterAt[token]];
-  return `“${visible(text)}”` + (end - begin > 1 ? `, byte ${token - begin + 1} of ${end - begin},` : '');
+  return `“${visible(text)}”` + (end - begin > 1 ? ` (byte ${token - begin + 1} of ${end - begin})` : '');
 }
 
 // The characters that these tokens belong to.

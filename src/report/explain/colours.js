@@ -18,7 +18,7 @@ const logarithmic = weight => weight > 0 ? clamp(1 + Math.log10(weight) / decade
 
 // A colour behind text, and how much of it; in strips, which may show an image, behind text or over a pixel.
 const behindText = share => ({ colour: share >= 0 ? 'var(--mark)' : 'var(--against)', amount: clamp(Math.abs(share)) });
-const signed = share => isImage ? { colour: share >= 0 ? 'var(--for-chart)' : 'var(--against-chart)', amount: clamp(Math.abs(share)) } : behindText(share);
+const signed = share => isImage ? { colour: share >= 0 ? 'var(--for-pixel)' : 'var(--against-pixel)', amount: clamp(Math.abs(share)) } : behindText(share);
 const hues = [215, 150, 50, 15, 320, 275, 185, 95];
 const levelColour = level => `hsl(${hues[level]} var(--level-saturation) var(--level-lightness))`;
 const cssOf = ({ colour, amount }) => amount < .005 ? 'transparent' : `color-mix(in srgb, ${colour} ${(100 * amount).toFixed(1)}%, transparent)`;
@@ -35,7 +35,7 @@ const short = x => x === 0 ? '0' : Math.abs(x) >= 100 ? x.toFixed(0) : Math.abs(
 const minus = text => text.replace('-', '−');
 const probability = log => {
   const p = Math.exp(log);
-  return p > .9995 ? '> 0.999' : p >= .001 ? p.toFixed(3) : p >= 1e-5 ? p.toFixed(5) : p >= 0 ? '< 0.00001' : 'unknown';
+  return p > .9995 ? '> 0.999' : p >= .001 ? p.toFixed(3) : p >= 5e-5 ? p.toFixed(4) : p >= 0 ? '< 0.0001' : 'unknown';
 };
 
 // Below a section's heading, and below a model's name where there are several.
@@ -49,10 +49,10 @@ function ramp(colours, from, to, what = '') {
 }
 
 function attentionLegend(chart) {
-  return ramp(['var(--card)', chart || isImage ? 'var(--for-chart)' : 'var(--mark)'], '≤ 0.0001', '1 (logarithmic)');
+  return ramp(['var(--card)', chart ? 'var(--for-chart)' : signed(1).colour], '≤ 0.0001', '1 (logarithmic)');
 }
 
 function signedLegend(limit, what, chart) {
-  const [low, high] = chart || isImage ? ['var(--against-chart)', 'var(--for-chart)'] : ['var(--against)', 'var(--mark)'];
+  const [low, high] = chart ? ['var(--against-chart)', 'var(--for-chart)'] : [signed(-1).colour, signed(1).colour];
   return ramp([low, 'var(--card)', high], '≤ −' + short(limit), '≥ +' + short(limit), what);
 }

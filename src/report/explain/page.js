@@ -74,7 +74,9 @@ class Scales {
     this.windows = new Windows(model, card);
     this.shares = sharesTable(model, card);
     this.levels = range(0, model.levels).map(level => new Strip(model.levels > 1 ? `Level ${level}, in positions of ${counted(1 << level, tokenName)}` : 'Scores'));
-    for (const strip of this.levels) card.append(strip.figure);
+    const strips = element('div', undefined, { class: isImage ? 'pictures' : '' });
+    strips.append(...this.levels.map(strip => strip.figure));
+    card.append(strips);
     selection.listeners.push(token => this.show(token));
   }
 

@@ -41,7 +41,7 @@ class Windows {
       track.append(bar('saw', window.saw, begin, count), bar('for', window.stands, begin, count));
       rows.push(element('div', `level ${level} · ${position}`), track);
     }
-    const letter = 9, room = (this.body.clientWidth || 300) - 80;
+    const letter = data.input === 'texts' ? 9 : 34, room = (this.body.clientWidth || 300) - 80;
     if (!isImage && count * letter <= room) {
       const text = element('div', undefined, { class: 'text', 'aria-hidden': 'true' });
       for (let i = begin; i <= end; ++i) {

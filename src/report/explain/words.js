@@ -30,7 +30,7 @@ function listed(effects, most) {
     label.append(element('span', text, { class: 'long', title: text }));
     change.append(part);
     bar.append(change);
-    row.append(label, bar, element('td', minus((effect >= 0 ? '+' : '') + effect.toFixed(2))), element('td', probability(without)));
+    row.append(label, bar, element('td', minus((effect >= 0 ? '+' : '') + short(effect))), element('td', probability(without)));
     body.append(row);
   }
   table.append(head, body);
