@@ -347,12 +347,12 @@ void add_language(Table& table, std::int64_t length, int rounds) {
 Table inference(bool quick) {
   Table table("predict and eval, CPU, float32: a model beside the same weights in torch's own operators",
               {"task", "model", "tokens/s", "eager tokens/s", "eager's batches", "to eager"});
-  const int rounds = quick ? 3 : 9;
+  const int rounds = quick ? 3 : 7;
   torch::manual_seed(0);
-  add_predictions(table, "predict, 100 to 1,000 bytes", random_texts(quick ? 32 : 128, 100, 1000), rounds);
+  add_predictions(table, "predict, 100 to 1,000 bytes", random_texts(quick ? 32 : 64, 100, 1000), rounds);
   add_predictions(table, "predict, 10 to 100 bytes", random_texts(quick ? 200 : 1000, 10, 100), rounds);
-  add_evaluation(table, random_texts(quick ? 64 : 256, 100, 1000), rounds);
-  add_language(table, quick ? 1537 : 4097, rounds);
+  add_evaluation(table, random_texts(quick ? 32 : 96, 100, 1000), rounds);
+  add_language(table, quick ? 1537 : 2561, rounds);
   return table;
 }
 

@@ -69,6 +69,11 @@ std::vector<LoadedRun> load_all(const Options& options) {
       throw std::invalid_argument(fmt::format("{} takes {}, {} takes {}; models side by side need the same input.",
                                               options.folders.front(), takes, folder, other));
     }
+    if (last.is_language() != first.is_language()) {
+      throw std::invalid_argument(
+          fmt::format("one of {} and {} is a language model; models side by side give the same answers.",
+                      options.folders.front(), folder));
+    }
     if (options.index && last.trained.identity.labels != first.trained.identity.labels) {
       throw std::invalid_argument(
           fmt::format("{} and {} have different labels; --index shows them an example of one data set.",

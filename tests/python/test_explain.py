@@ -315,5 +315,7 @@ def test_wrong_use_is_refused(listops, folder, tmp_path):
     refused(explain(listops, "--text", "[MAX 2"), "not a ListOps expression")
     refused(explain(listops, "--index", 1000), "--index is 1000", "0 to 63")
     refused(explain(listops, models / "imdb-hkt", "--text", "[MAX 2 3 ]"), "takes expressions", "takes texts")
+    refused(explain(models / "enwik8-hkt", models / "imdb-hkt", "--text", "a"), "is a language model")
     refused(explain(models / "enwik8-hkt", "--text", ""), "--text")
+    assert run("explain", models / "imdb-hkt", models / "imdb-hkt", models / "imdb-hkt", "--text", "a", "--out", out).returncode == 2
     assert not out.exists()

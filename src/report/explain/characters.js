@@ -62,10 +62,10 @@ function nameOf(token) {
   return `“${visible(text)}”` + (end - begin > 1 ? ` (byte ${token - begin + 1} of ${end - begin})` : '');
 }
 
-// The characters that these tokens belong to.
+// The characters that these tokens belong to, with a space where some are left out.
 function textOf(positions) {
-  const shown = [...new Set(positions.map(position => characterAt[position]))].map(index => characters[index].text);
-  return visible(shown.join(data.input === 'expressions' ? ' ' : ''));
+  const indices = [...new Set(positions.map(position => characterAt[position]))];
+  return visible(indices.map((index, i) => (i && (data.input === 'expressions' || index > indices[i - 1] + 1) ? ' ' : '') + characters[index].text).join(''));
 }
 
 const unitName = data.input === 'texts' ? 'word' : data.input === 'expressions' ? 'token' : 'patch';

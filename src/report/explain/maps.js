@@ -47,11 +47,14 @@ class Multiples {
     this.onSelect = onSelect;
     this.buttons = [];
     const figure = element('figure');
-    figure.append(subHeading('All heads'), attentionLegend(true));
+    const blocks = element('div', undefined, { class: 'blocks' });
+    figure.append(subHeading('All heads'), attentionLegend(true), blocks);
     model.blocks.forEach((_, block) => {
       const grid = element('div', undefined, { class: 'multiples', role: 'group', 'aria-label': `Heads of block ${block}` });
       for (let head = 0; head < model.heads; ++head) grid.append(this.button(block, head));
-      figure.append(element('p', `Block ${block}`, { class: 'note' }), grid);
+      const part = element('div');
+      part.append(element('p', `Block ${block}`, { class: 'note' }), grid);
+      blocks.append(part);
     });
     figure.append(element('figcaption', `Queries downwards, keys to the right; the number is the mean distance, in ${tokenName}s, to what a query attends to. Choose a head to see it below.`));
     parent.append(figure);
