@@ -62,6 +62,7 @@ Table prefill_chunks(bool quick);
 Table downsample_shapes(bool quick);
 Table training_steps(bool quick);
 Table generation_steps(bool quick);
+Table inference(bool quick);
 
 // On the first GPU.
 bool can_use_cuda();

@@ -135,7 +135,8 @@ int main(int count, char** arguments) {
                                        &hkt::bench::prefill_chunks,
                                        &hkt::bench::downsample_shapes,
                                        &hkt::bench::training_steps,
-                                       &hkt::bench::generation_steps};
+                                       &hkt::bench::generation_steps,
+                                       &hkt::bench::inference};
   const std::vector<Measure> on_cuda = {&hkt::bench::cuda_attention_shapes,
                                         &hkt::bench::cuda_attention_levels,
                                         &hkt::bench::cuda_attention_float32,

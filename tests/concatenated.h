@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <optional>
 #include <vector>
 
 namespace hkt::testing {
@@ -12,7 +13,7 @@ namespace hkt::testing {
 // SDPA on concatenated features, with coarse rows repeated. Values are padded to the width of the features, which SDPA's fast
 // path requires.
 inline at::Tensor concatenated(at::TensorList q, at::TensorList k, const at::Tensor& v, const at::Tensor& weights,
-                               bool causal) {
+                               bool causal, const std::optional<at::Tensor>& mask = {}) {
   std::vector<at::Tensor> queries, keys;
   for (size_t level = 0; level < q.size(); ++level) {
     const auto spread = [&](const at::Tensor& rows) {
@@ -24,7 +25,7 @@ inline at::Tensor concatenated(at::TensorList q, at::TensorList k, const at::Ten
   }
   const auto width = v.size(3);
   const auto values = at::constant_pad_nd(v, {0, width * static_cast<int64_t>(q.size() - 1)});
-  return at::scaled_dot_product_attention(at::cat(queries, 3), at::cat(keys, 3), values, {}, 0, causal,
+  return at::scaled_dot_product_attention(at::cat(queries, 3), at::cat(keys, 3), values, mask, 0, causal,
                                           1 / std::sqrt(static_cast<double>(width)))
       .narrow(3, 0, width);
 }

@@ -249,6 +249,23 @@ TEST(Modules, AttentionIsTheDefinition) {
   }
 }
 
+// The steps of forward, one by one; a level whose queries are zero changes the result.
+TEST(Modules, AttentionInSteps) {
+  torch::manual_seed(8);
+  auto config = small();
+  config.short_convolution = hkt::Convolution::depthwise;
+  config.convolution_on = hkt::ConvolutionOn::qkv;
+  hkt::HierarchicalAttention attention(config);
+  const auto x = at::randn({2, 13, config.width});
+  const auto lengths = at::tensor({13, 9}, at::kLong);
+  const auto mixed = attention->convolution(x);
+  auto projected = attention->projected(attention->hierarchy(mixed));
+  const auto whole = attention->forward(x, lengths);
+  EXPECT_TRUE(attention->attended(projected, mixed, lengths).equal(whole));
+  projected.q[1] = at::zeros_like(projected.q[1]);
+  EXPECT_FALSE(attention->attended(projected, mixed, lengths).allclose(whole));
+}
+
 TEST(Modules, OneLevelIsStandardAttention) {
   for (const auto mask : {Mask::none, Mask::causal}) {
     auto config = small();

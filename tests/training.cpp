@@ -531,6 +531,39 @@ TEST(Learner, LearnsAToyTask) {
   EXPECT_TRUE(after.labels.equal(at::arange(30, at::kLong) % 3)) << "not in the split's order";
 }
 
+// A model that gives every sequence the same label is right for the frequent one, and with weights no better than another.
+TEST(TrainingData, TheBestEpochFollowsTheClassWeights) {
+  Config config;
+  config.model.width = config.model.feedforward = 16;
+  config.model.blocks = 1;
+  config.model.classes = 2;
+  data::Sequences sequences;
+  for (int i = 0; i < 20; ++i) sequences.add(std::vector<std::uint8_t>{5, 6, 7}, i < 18 ? 0 : 1);
+  data::Dataset dataset;
+  dataset.labels = {"often", "rarely"};
+  dataset.train = dataset.validation = data::Split(data::part_of(std::move(sequences)));
+  Classifier model(config.model);
+  const auto quality = [&](ClassWeights weights, std::int64_t always) {
+    const at::NoGradGuard no_grad;
+    model->head->weight.zero_();
+    model->head->bias.zero_();
+    model->head->bias[always] = 1;
+    config.train.class_weights = weights;
+    return train::training_data(dataset, config)->validate(*model, at::kCPU).quality;
+  };
+  const auto is_better = [&](const train::Quality& first, const train::Quality& second) {
+    return train::training_data(dataset, config)->is_better(first, second);
+  };
+  EXPECT_EQ(quality(ClassWeights::none, 0).weighted_accuracy, quality(ClassWeights::none, 0).accuracy);
+  EXPECT_TRUE(is_better(quality(ClassWeights::none, 0), quality(ClassWeights::none, 1)));
+  const auto often = quality(ClassWeights::balanced, 0), rarely = quality(ClassWeights::balanced, 1);
+  EXPECT_DOUBLE_EQ(often.accuracy, 0.9);
+  EXPECT_DOUBLE_EQ(often.weighted_accuracy, 0.5);
+  EXPECT_DOUBLE_EQ(rarely.accuracy, 0.1);
+  EXPECT_DOUBLE_EQ(rarely.weighted_accuracy, 0.5);
+  EXPECT_TRUE(is_better({.accuracy = 0.1, .loss = 2, .weighted_accuracy = 0.6}, often));
+}
+
 // Rare classes count by the inverse of their share, in a batch as in parts of it.
 TEST(Learner, ClassWeights) {
   Config config;

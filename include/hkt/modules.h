@@ -78,6 +78,9 @@ class HKT_EXPORT HierarchicalAttentionImpl : public torch::nn::Module {
   // alone, since its coarse levels are those of queries and keys.
   std::vector<at::Tensor> hierarchy(const at::Tensor& x);
   Projected projected(const std::vector<at::Tensor>& levels);
+  // The rest of forward: values from their input, attention by these queries and keys, and the projection of the output.
+  at::Tensor attended(const Projected& projected, const at::Tensor& value_input,
+                      const std::optional<at::Tensor>& lengths = {});
   at::Tensor weights() const;                                          // λ, [heads, levels]
   std::pair<at::Tensor, at::Tensor> projections(int64_t level) const;  // W_Qᵀ and W_Kᵀ, [heads, head width, width]
   at::Tensor cone(int64_t level) const;                                // P, [heads, head width, head width]
@@ -99,7 +102,7 @@ class HKT_EXPORT HierarchicalAttentionImpl : public torch::nn::Module {
   at::Tensor random_features;  // performer, [features, head width]; the same in all models, so not in checkpoints
 
  private:
-  at::Tensor attended(const Projected& projected, const at::Tensor& v, const std::optional<at::Tensor>& lengths);
+  at::Tensor attend(const Projected& projected, const at::Tensor& v, const std::optional<at::Tensor>& lengths);
   void add_peer();
   std::size_t set_of(int64_t level) const { return query_key.size() == 1 ? 0 : static_cast<std::size_t>(level); }
   std::vector<at::Tensor> level_rows(const std::vector<at::Tensor>& levels);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hkt eval: loss and accuracy of a classifier, or bits per byte of a language model, on a split of its data; of a classifier, on any
-// file of labels and texts too.
+// hkt eval: loss and accuracy of a classifier, or bits per byte of a language model, on a split of its data or on any file.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -44,31 +43,38 @@ void save_predictions(const train::RunDirectory& run, const train::Predictions& 
                    {{"split", split}, {"model", model}});
 }
 
-int score_language_model(const Options& options, const LoadedRun& run, at::Device device) {
+// A language model on a split, or all of a file, by that name.
+train::LanguageScore score_stream(const Options& options, const train::TrainedModel& trained,
+                                  const data::Stream& stream, const std::string& name, at::Device device) {
   train::LanguageScore score;
   {
-    Progress progress(options.split);
-    score = train::score(*run.trained.model, split_of(run.streams, options.split), run.config(), device,
+    Progress progress(name);
+    score = train::score(*trained.model, stream, trained.identity.config, device,
                          {options.tokens, [&](auto done, auto total) { progress.show(done, total); }});
   }
-  if (options.tokens == 0) train::save_score(run.directory, score, options.split, run.trained.checksum);
   if (options.json) {
-    const nlohmann::ordered_json result = {{"split", options.split},
+    const nlohmann::ordered_json result = {{options.data.empty() ? "split" : "data", name},
                                            {"bytes", score.tally.predictions},
                                            {"bits_per_byte", score.tally.bits()},
                                            {"accuracy", score.tally.accuracy()},
                                            {"loss", score.tally.mean_loss()},
                                            {"by_position", train::by_position_json(score)}};
     fmt::print("{}\n", fields::dump(result, 2));
-    return 0;
+    return score;
   }
   fmt::print("{} {:.4f} bits per byte ({} bytes), {:.2f} % of them predicted\nby position in the context:\n",
-             options.split, score.tally.bits(), score.tally.predictions, 100 * score.tally.accuracy());
+             printable(name), score.tally.bits(), score.tally.predictions, 100 * score.tally.accuracy());
   for (const auto& [begin, end, tally] : score.by_position) {
     if (tally.predictions == 0) continue;
     const auto range = end == begin + 1 ? std::to_string(begin) : fmt::format("{} to {}", begin, end - 1);
     fmt::print("  {:>14} {:7.4f}\n", range, tally.bits());
   }
+  return score;
+}
+
+int score_language_model(const Options& options, const LoadedRun& run, at::Device device) {
+  const auto score = score_stream(options, run.trained, split_of(run.streams, options.split), options.split, device);
+  if (options.tokens == 0) train::save_score(run.directory, score, options.split, run.trained.checksum);
   return 0;
 }
 
@@ -158,8 +164,16 @@ DataConfig data_of(const Options& options, DataConfig trained_on) {
 int score_file(const Options& options, at::Device device) {
   const auto trained = train::load_model({options.folder}, device, warn);
   if (trained.identity.config.model.kind == ModelKind::language) {
-    throw std::invalid_argument("--data is for classifiers; " + options.folder + " contains a language model.");
+    if (!options.changes.empty()) {
+      throw std::invalid_argument("--set says how a file of labels is read; " + options.folder +
+                                  " contains a language model, which takes any text.");
+    }
+    const auto file = data::load_file_stream(options.data, trained.identity.config.data.task);
+    for (const auto& notice : file.notices) warn(notice);
+    score_stream(options, trained, file.stream, options.data, device);
+    return 0;
   }
+  if (options.tokens > 0) throw std::invalid_argument("--tokens is for language models.");
   data::LabelledFile file;
   {
     Progress progress("data");
@@ -194,7 +208,9 @@ void add_eval(CLI::App& program, Action& action) {
   auto& command = *program.add_subcommand("eval", "Score a trained model on a split of its data, or on a file");
   command.add_option("folder", options->folder, "a run directory")->required();
   auto* split = command.add_option("--split", options->split, "train, validation or test")->capture_default_str();
-  auto* file = command.add_option("--data", options->data, "classifiers: score a file of labels and texts instead")
+  auto* file = command
+                   .add_option("--data", options->data,
+                               "score a file instead: of labels and texts, or of any text for a language model")
                    ->excludes(split);
   command
       .add_option("--set", options->changes,
@@ -205,8 +221,7 @@ void add_eval(CLI::App& program, Action& action) {
       ->capture_default_str()
       ->check(CLI::Range(std::size_t{0}, most_mistakes));
   command.add_option("--tokens", options->tokens, "language models: score at most this many tokens; 0: all")
-      ->check(CLI::NonNegativeNumber)
-      ->excludes(file);
+      ->check(CLI::NonNegativeNumber);
   command
       .add_option("--phases", options->phases,
                   "classifiers: leave out the first 0 to so many tokens instead, and average all but the last")
@@ -220,7 +235,9 @@ void add_eval(CLI::App& program, Action& action) {
       "predictions of a certain probability are right) and the worst mistakes. --data needs no training data; the "
       "file\n"
       "is read as for hkt train, and its labels are those of the model.\n"
-      "A language model is scored with a sliding window: every byte once, with at least half a context before it.\n"
+      "A language model is scored with a sliding window: every byte once, with at least half a context before it. "
+      "With\n"
+      "--data it is scored on any file or folder of texts, read as for hkt train lm.\n"
       "--phases says how much the answers depend on where sequences begin, and writes phases.json.\n"
       "Without --data it writes predictions.safetensors into the run directory: a classifier's predictions, or sums "
       "of\n"
@@ -228,7 +245,8 @@ void add_eval(CLI::App& program, Action& action) {
       "which\n"
       "hkt report shows.\n\n"
       "Examples:\n  hkt eval runs/hkt --split test\n  hkt eval models/mine --data reviews.tsv --json\n"
-      "  hkt eval models/mine --data reviews.csv --set data.text=review data.label=stars");
+      "  hkt eval models/mine --data reviews.csv --set data.text=review data.label=stars\n"
+      "  hkt eval models/enwik8-hkt --data README.md");
   command.callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

@@ -101,23 +101,32 @@ std::string line_of(const train::StepProgress& now, bool language) {
                      100 * now.tally.accuracy(), now.tokens_per_second);
 }
 
-std::string line_of(const train::EpochResult& result, bool language) {
+// What the best epoch is chosen by, where it is not the accuracy itself.
+std::string weighted(const train::Quality& quality, const TrainConfig& config) {
+  if (config.class_weights == ClassWeights::none) return {};
+  return fmt::format(" ({:.2f} % weighted by class)", 100 * quality.weighted_accuracy);
+}
+
+std::string line_of(const train::EpochResult& result, const TrainConfig& config, bool language) {
   const auto best = result.best ? "  best" : "";
   if (language) {
     return fmt::format("epoch {:2}  training {:.4f} bits per byte  validation {:.4f} bits per byte{}", result.epoch + 1,
                        result.train.bits(), result.validation.bits(), best);
   }
-  return fmt::format("epoch {:2}  training loss {:.4f}, accuracy {:.2f} %  validation loss {:.4f}, accuracy {:.2f} %{}",
-                     result.epoch + 1, result.train.mean_loss(), 100 * result.train.accuracy(),
-                     result.validation.mean_loss(), 100 * result.validation.accuracy(), best);
+  return fmt::format(
+      "epoch {:2}  training loss {:.4f}, accuracy {:.2f} %  validation loss {:.4f}, accuracy {:.2f} %{}{}",
+      result.epoch + 1, result.train.mean_loss(), 100 * result.train.accuracy(), result.validation.mean_loss(),
+      100 * result.validation.accuracy(), weighted(result.quality, config), best);
 }
 
-train::Hooks hooks_for(Progress& progress, bool language) {
+train::Hooks hooks_for(Progress& progress, const TrainConfig& config, bool language) {
   train::Hooks hooks;
   hooks.step = [&progress, language](const train::StepProgress& now) {
     progress.show(now.step, now.steps, line_of(now, language));
   };
-  hooks.epoch = [&progress, language](const train::EpochResult& result) { progress.say(line_of(result, language)); };
+  hooks.epoch = [&progress, &config, language](const train::EpochResult& result) {
+    progress.say(line_of(result, config, language));
+  };
   hooks.warn = [&](const std::string& text) { progress.say("hkt: " + text); };
   hooks.stop = [] { return Interrupt::asked(); };
   return hooks;
@@ -149,7 +158,7 @@ int run(const Options& options, const train::RunDirectory& directory, const Prep
   train::Outcome outcome = {};
   {
     Progress progress(directory.folder.filename().string());
-    auto hooks = hooks_for(progress, language);
+    auto hooks = hooks_for(progress, prepared.identity.config.train, language);
     if (options.quiet) hooks.step = {}, hooks.epoch = {};
     const auto probed = prepared.data->examples(longest_probe, probed_sequences);
     const bool hkt = prepared.identity.config.model.attention == AttentionKind::hkt;  // of others it would say nothing
@@ -164,7 +173,8 @@ int run(const Options& options, const train::RunDirectory& directory, const Prep
   }
   if (!options.quiet) {
     const auto result = language ? fmt::format("{:.4f} bits per byte", outcome.best.loss / std::numbers::ln2)
-                                 : fmt::format("accuracy {:.2f} %", 100 * outcome.best.accuracy);
+                                 : fmt::format("accuracy {:.2f} %{}", 100 * outcome.best.accuracy,
+                                               weighted(outcome.best, prepared.identity.config.train));
     fmt::print("done: best validation {} after epoch {}; the model is {}\n", result, outcome.best_epoch + 1,
                directory.model().string());
   }

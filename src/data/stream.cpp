@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "data/config_json.h"
+#include "data/lm.h"
 #include "data/packed.h"
 #include "data/prepare.h"
 
@@ -49,6 +50,18 @@ Streams load_streams(const DataConfig& config, const Notify& notify) {
   streams.documents = packed.train.size() + packed.validation.size() + packed.test.size();
   streams.notices = std::move(notices);
   return streams;
+}
+
+FileStream load_file_stream(const std::string& file, Task trained_on, const Notify& notify) {
+  DataConfig config;
+  config.task = Task::lm;
+  config.train = file;
+  auto prepared = lm::read(config, notify);
+  auto& tokens = prepared.train.tokens;
+  if (trained_on == Task::enwik8) std::erase(tokens, 0);
+  if (tokens.size() < 2) throw std::invalid_argument(file + " has a single byte; the first one is not predicted.");
+  const auto kept = std::make_shared<const std::vector<std::uint8_t>>(std::move(tokens));
+  return {{*kept, kept}, std::move(prepared.notices)};
 }
 
 }  // namespace hkt::data

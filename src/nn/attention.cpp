@@ -200,8 +200,8 @@ HierarchicalAttentionImpl::Projected HierarchicalAttentionImpl::projected(const 
 }
 
 // [B, heads, T, head width]
-at::Tensor HierarchicalAttentionImpl::attended(const Projected& projected, const at::Tensor& v,
-                                               const std::optional<at::Tensor>& lengths) {
+at::Tensor HierarchicalAttentionImpl::attend(const Projected& projected, const at::Tensor& v,
+                                             const std::optional<at::Tensor>& lengths) {
   const bool causal = config_.mask == Mask::causal;
   if (config_.attention == AttentionKind::hkt) {
     return std::get<0>(hkt::attention(projected.q, projected.k, v, weights(), causal, lengths));
@@ -232,10 +232,13 @@ at::Tensor HierarchicalAttentionImpl::forward(const at::Tensor& input, const std
                     "; HierarchicalAttention needs [batch, length, ", config_.width, "].");
   const auto x = autocast_once(input);
   const auto mixed = convolution ? convolution(x) : x;
-  const auto queries_keys = projected(hierarchy(mixed));
-  const auto& value_input = config_.convolution_on == ConvolutionOn::qkv ? mixed : x;
+  return attended(projected(hierarchy(mixed)), config_.convolution_on == ConvolutionOn::qkv ? mixed : x, lengths);
+}
+
+at::Tensor HierarchicalAttentionImpl::attended(const Projected& projected, const at::Tensor& value_input,
+                                               const std::optional<at::Tensor>& lengths) {
   const auto v = value(value_input).unflatten(2, {-1, config_.head_width()}).transpose(1, 2);
-  return output(attended(queries_keys, v, lengths).transpose(1, 2).flatten(2));
+  return output(attend(projected, v, lengths).transpose(1, 2).flatten(2));
 }
 
 }  // namespace hkt

@@ -32,19 +32,22 @@ void replace(std::string& text, std::string_view mark, std::string_view with) {
   text.replace(at, mark.size(), with);
 }
 
-std::string filled(const nlohmann::ordered_json& data, std::string_view script) {
+}  // namespace
+
+std::string page(const nlohmann::ordered_json& data) {
   std::string text(resources::page_html());
-  replace(text, "@SCRIPT@", script);
+  replace(text, "@SCRIPT@", resources::report_js());
   replace(text, "@COMMON@", resources::common_js());
   replace(text, "@PLOTLY@", resources::plotly_packed());
   replace(text, "@DATA@", inside_script(fields::dump(data)));  // last: the data may contain the other marks
   return text;
 }
 
-}  // namespace
-
-std::string page(const nlohmann::ordered_json& data) { return filled(data, resources::report_js()); }
-
-std::string explanation(const nlohmann::ordered_json& data) { return filled(data, resources::explain_js()); }
+std::string explanation(const nlohmann::ordered_json& data) {
+  std::string text(resources::explain_html());
+  replace(text, "@SCRIPT@", resources::explain_js());
+  replace(text, "@DATA@", inside_script(fields::dump(data)));
+  return text;
+}
 
 }  // namespace hkt::report

@@ -7,8 +7,9 @@
 namespace hkt::report::resources {
 
 std::string_view page_html();
-std::string_view common_js();  // of both pages
+std::string_view common_js();
 std::string_view report_js();
+std::string_view explain_html();
 std::string_view explain_js();
 std::string_view plotly_packed();
 

@@ -43,6 +43,7 @@ json to_json(const Position& position) {
           {"best_epoch", position.best_epoch},
           {"best_accuracy", position.best.accuracy},
           {"best_loss", position.best.loss},
+          {"best_weighted_accuracy", position.best.weighted_accuracy},
           {"finished", position.finished},
           {"metrics_bytes", position.metrics_bytes},
           {"seconds", position.seconds}};
@@ -58,6 +59,7 @@ Position position_from(const json& value) {
   position.best_epoch = integer_from(value.at("best_epoch"));
   position.best.accuracy = value.at("best_accuracy");
   position.best.loss = value.at("best_loss");
+  position.best.weighted_accuracy = value.value("best_weighted_accuracy", position.best.accuracy);  // older states
   position.finished = value.at("finished");
   position.metrics_bytes = static_cast<std::uint64_t>(integer_from(value.at("metrics_bytes")));
   position.seconds = value.at("seconds");
@@ -179,8 +181,8 @@ void check_position(const fs::path& path, const Position& position, const TrainC
       position.epoch >= 0 && position.epoch <= last_epoch && position.batch >= 0 && position.batch <= steps_per_epoch &&
       position.step == position.epoch * steps_per_epoch + position.batch && position.best_epoch >= -1 &&
       position.best_epoch < position.epoch + 1 && is_count(position.epoch_tally) && is_count(position.recent_tally) &&
-      std::isfinite(position.best.accuracy) && std::isfinite(position.best.loss) && position.seconds >= 0 &&
-      std::isfinite(position.seconds);
+      std::isfinite(position.best.accuracy) && std::isfinite(position.best.loss) &&
+      std::isfinite(position.best.weighted_accuracy) && position.seconds >= 0 && std::isfinite(position.seconds);
   if (!possible) refuse(path, "has an impossible training position");
 }
 

@@ -34,7 +34,9 @@ const fields::Table<TrainConfig>& train_table() {
                      "where the cosine ends, as a share of learning_rate"),
       fields::choice("class_weights", &TrainConfig::class_weights,
                      {{"none", ClassWeights::none}, {"balanced", ClassWeights::balanced}},
-                     "classifiers: balanced: rare classes count more in the loss, as if all were equally frequent"),
+                     "classifiers: balanced: rare classes count more in the loss and in the choice of the best epoch, "
+                     "as if all were "
+                     "equally frequent"),
       fields::number("gradient_norm", &TrainConfig::gradient_norm, 0, 1e9,
                      "the global norm of the gradient is clipped to this; 0: never"),
       fields::integer("patience", &TrainConfig::patience, 0, largest,

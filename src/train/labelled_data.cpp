@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training on labelled sequences: an epoch is a pass over them, and the most accurate model is the best.
+// Training on labelled sequences: an epoch is a pass over them, and the most accurate model is the best; with weights of the
+// classes, as they count in the loss.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -45,12 +46,20 @@ class LabelledData : public TrainingData {
     return [queue] { return queue->next(); };
   }
 
-  Tally validate(TransformerImpl& model, at::Device device) const override {
-    return evaluate(model, dataset_.validation, config_, device).tally;
+  Validation validate(TransformerImpl& model, at::Device device) const override {
+    const auto predictions = evaluate(model, dataset_.validation, config_, device);
+    auto quality = predictions.tally.quality();
+    if (const auto weights = class_weights(); weights.defined()) {
+      const auto counts = weights.index_select(0, predictions.labels);
+      const auto correct = predictions.logits.argmax(1).eq(predictions.labels);
+      quality.weighted_accuracy = (counts * correct).sum().item<double>() / counts.sum().item<double>();
+    }
+    return {predictions.tally, quality};
   }
 
   bool is_better(const Quality& first, const Quality& second) const override {
-    return first.accuracy > second.accuracy || (first.accuracy == second.accuracy && first.loss < second.loss);
+    return first.weighted_accuracy > second.weighted_accuracy ||
+           (first.weighted_accuracy == second.weighted_accuracy && first.loss < second.loss);
   }
 
   // Inverse to the number of the class's training sequences; a class without any has no weight that could matter.

@@ -3,9 +3,12 @@
 #include "train/learner.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/nn/functional/loss.h>
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 #include <vector>
 
 #include "train/autocast.h"
@@ -199,6 +202,66 @@ std::int64_t Learner::parameters() const {
   return count;
 }
 
+namespace {
+
+// Batches of so few tokens that their activations stay in the cache of a core.
+data::Order in_parts(const data::Order& order, const data::Split& split, const data::Shape& shape) {
+  constexpr std::int64_t most_tokens = 2048;
+  data::Order parts;
+  for (const auto& batch : order) {
+    std::int64_t longest = shape.full ? shape.max_length : 1;
+    for (const auto sequence : batch) longest = std::max(longest, std::ssize(split.tokens(sequence)));
+    const auto count = std::max<std::int64_t>(1, most_tokens / std::min(longest, shape.max_length));
+    for (std::int64_t begin = 0; begin < std::ssize(batch); begin += count)
+      parts.emplace_back(batch.begin() + begin, batch.begin() + std::min(begin + count, std::ssize(batch)));
+  }
+  return parts;
+}
+
+// The logits and labels of every sequence of a batch, at their places.
+void put(Predictions& result, const at::Tensor& logits, const at::Tensor& labels,
+         const std::vector<std::int64_t>& sequences) {
+  const auto where = at::tensor(sequences, at::kLong);
+  result.logits.index_copy_(0, where, logits);
+  result.labels.index_copy_(0, where, labels);
+}
+
+// On the CPU, as the Predictor does it: every thread computes whole batches, the longest first, so that none waits for the other.
+void evaluate_by_thread(Predictions& result, TransformerImpl& model, const data::Split& split, const data::Order& order,
+                        const data::Shape& shape, const Watch& watch) {
+  std::atomic<std::size_t> taken = 0;
+  std::mutex mutex;
+  const auto work = [&](std::int64_t, std::int64_t) {
+    const at::NoGradGuard no_grad;  // of this thread
+    for (auto i = taken++; i < order.size(); i = taken++) {
+      const auto& sequences = order[order.size() - 1 - i];
+      const auto batch = data::make_batch(split, sequences, shape);
+      const auto logits = logits_of(model, batch, false);
+      const std::scoped_lock lock(mutex);
+      put(result, logits, batch.labels, sequences);
+      result.tally.predictions += std::ssize(sequences);
+      if (watch) watch(result.tally.predictions, split.size());
+    }
+  };
+  at::parallel_for(0, at::get_num_threads(), 1, work);
+}
+
+// One batch after the other, prepared by a thread while the device computes.
+void evaluate_in_turn(Predictions& result, TransformerImpl& model, const data::Split& split, const data::Order& order,
+                      const data::Shape& shape, const Config& config, at::Device device, const Watch& watch) {
+  data::BatchQueue queue(split, order, shape);
+  for (const auto& sequences : order) {
+    const auto batch = queue.next();
+    if (!batch) break;
+    const auto logits = logits_of(model, on_device(*batch, device), uses_bfloat16(config, device)).cpu();
+    put(result, logits, batch->labels, sequences);
+    result.tally.predictions += std::ssize(sequences);
+    if (watch) watch(result.tally.predictions, split.size());
+  }
+}
+
+}  // namespace
+
 Predictions evaluate(TransformerImpl& model, const data::Split& split, const Config& config, at::Device device,
                      const Watch& watch, std::int64_t skip) {
   const at::NoGradGuard no_grad;
@@ -209,17 +272,11 @@ Predictions evaluate(TransformerImpl& model, const data::Split& split, const Con
   shape.batch = std::min(shape.batch, largest_batch);
   shape.skip = skip;
   const auto order = data::evaluation_order(split, shape);
-  data::BatchQueue queue(split, order, shape);
   Predictions result{at::empty({split.size(), config.model.classes}), at::empty({split.size()}, at::kLong), {}};
-  for (const auto& sequences : order) {
-    const auto batch = queue.next();
-    if (!batch) break;
-    const auto where = at::tensor(sequences, at::kLong);
-    result.logits.index_copy_(0, where,
-                              logits_of(model, on_device(*batch, device), uses_bfloat16(config, device)).cpu());
-    result.labels.index_copy_(0, where, batch->labels);
-    result.tally.predictions += where.size(0);
-    if (watch) watch(result.tally.predictions, split.size());
+  if (device.is_cpu() && !uses_bfloat16(config, device)) {
+    evaluate_by_thread(result, model, split, in_parts(order, split, shape), shape, watch);
+  } else {
+    evaluate_in_turn(result, model, split, order, shape, config, device, watch);
   }
   if (split.size() > 0) {
     result.tally.loss =

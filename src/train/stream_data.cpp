@@ -31,8 +31,9 @@ class StreamData : public TrainingData {
     return [queue] { return queue->next(); };
   }
 
-  Tally validate(TransformerImpl& model, at::Device device) const override {
-    return score(model, streams_.validation, config_, device, {config_.train.validation_tokens}).tally;
+  Validation validate(TransformerImpl& model, at::Device device) const override {
+    const auto tally = score(model, streams_.validation, config_, device, {config_.train.validation_tokens}).tally;
+    return {tally, tally.quality()};
   }
 
   bool is_better(const Quality& first, const Quality& second) const override { return first.loss < second.loss; }

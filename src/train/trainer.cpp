@@ -228,12 +228,12 @@ nlohmann::ordered_json Trainer::probed(nlohmann::ordered_json line) {
 void Trainer::end_epoch() {
   const double wait_share = wait_seconds_ / std::max(seconds_since(epoch_begin_), 1e-9);
   const auto begin = Clock::now();
-  const auto validation = data_.validate(*learner_->model(), device_);
+  const auto [validation, quality] = data_.validate(*learner_->model(), device_);
   if (!std::isfinite(validation.mean_loss())) fail_not_finite("validation loss", position_.step);
-  const bool best = position_.best_epoch < 0 || data_.is_better(validation.quality(), position_.best);
+  const bool best = position_.best_epoch < 0 || data_.is_better(quality, position_.best);
   if (best) {
     position_.best_epoch = position_.epoch;
-    position_.best = validation.quality();
+    position_.best = quality;
     best_ = copy_of_parameters(*learner_->model());
     save_model(run_, identity_, best_);
   }
@@ -248,13 +248,14 @@ void Trainer::end_epoch() {
     line["train_bits_per_byte"] = position_.epoch_tally.bits();
     line["validation_bits_per_byte"] = validation.bits();
   }
+  if (is_weighted()) line["validation_weighted_accuracy"] = quality.weighted_accuracy;
   line.update({{"best", best},
                {"level_weights", level_weights()},
                {"seconds", position_.seconds},
                {"data_wait_share", wait_share},
                {"validation_seconds", seconds_since(begin)}});
   write(probed(std::move(line)));
-  if (hooks_.epoch) hooks_.epoch({position_.epoch, position_.epoch_tally, validation, best});
+  if (hooks_.epoch) hooks_.epoch({position_.epoch, position_.epoch_tally, validation, quality, best});
   ++position_.epoch;
   position_.batch = 0;
   position_.epoch_tally = position_.recent_tally = {};
@@ -262,12 +263,14 @@ void Trainer::end_epoch() {
   const bool early = patience_is_over();
   position_.finished = early || position_.epoch == settings().epochs;
   if (position_.finished) {
-    metrics_->add({{"event", "end"},
-                   {"reason", early ? "patience" : "finished"},
-                   {"step", position_.step},
-                   {"best_epoch", position_.best_epoch},
-                   {"best_validation_accuracy", position_.best.accuracy},
-                   {"best_validation_loss", position_.best.loss}});
+    nlohmann::ordered_json end = {{"event", "end"},
+                                  {"reason", early ? "patience" : "finished"},
+                                  {"step", position_.step},
+                                  {"best_epoch", position_.best_epoch},
+                                  {"best_validation_accuracy", position_.best.accuracy},
+                                  {"best_validation_loss", position_.best.loss}};
+    if (is_weighted()) end["best_validation_weighted_accuracy"] = position_.best.weighted_accuracy;
+    metrics_->add(end);
   }
   save();
 }

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hkt eval --data: a file of labels and texts scored by a model that comes without its data."""
+"""hkt eval --data: a file of labels and texts, or of any text, scored by a model that comes without its data."""
 import csv
 import json
 import math
 import pathlib
 
+import plain_model
 import pytest
+import torch
+import torch.nn.functional as F
 from program import refused, run, train_arguments
+from safetensors import safe_open
 from test_predict import lines
 
 models = pathlib.Path(__file__).resolve().parents[2] / "models"
@@ -100,8 +104,40 @@ def test_what_cannot_be_scored_is_said(labelled, data, tmp_path):
     (tmp_path / "bad.tsv").write_text("pos fine\n")
     refused(run(*MODEL, "--data", tmp_path / "bad.tsv", data=data), "bad.tsv", "line 1", "no tab")
     refused(run(*MODEL, "--data", tmp_path / "other.tsv", "--split", "train", data=data), "--data", "--split")
-    refused(run("eval", models / "enwik8-hkt", "--data", tmp_path / "other.tsv", data=data), "--data is for classifiers")
+    refused(run(*MODEL, "--data", tmp_path / "other.tsv", "--tokens", 5, data=data), "--tokens is for language models")
     assert "--mistakes" in run(*MODEL, "--data", tmp_path / "other.tsv", "--mistakes", -1, data=data).stderr
+
+
+LANGUAGE = ["eval", models / "enwik8-hkt", "--device", "cpu"]
+
+
+def test_a_language_model_scores_any_text(data, tmp_path):
+    text = "== History ==\nThe café was built in [[1889]] by engineers.\n" * 3
+    (tmp_path / "text.txt").write_text(text)
+    found = json.loads(run(*LANGUAGE, "--data", tmp_path / "text.txt", "--json", data=data).stdout)
+    with safe_open(models / "enwik8-hkt" / "model.safetensors", "pt") as file:
+        config, parameters = json.loads(file.metadata()["config"])["model"], {key: file.get_tensor(key).float() for key in file.keys()}
+    tokens = torch.tensor([list(text.encode())])
+    expected = F.cross_entropy(plain_model.predict_next(config, parameters, tokens)[0, :-1], tokens[0, 1:])
+    assert found["data"] == str(tmp_path / "text.txt") and found["bytes"] == len(text.encode()) - 1
+    assert found["loss"] == pytest.approx(expected.item(), abs=1e-3)
+    assert found["bits_per_byte"] == pytest.approx(found["loss"] / math.log(2))
+    assert not (models / "enwik8-hkt" / "predictions.safetensors").exists()
+    # Lines of JSON are documents; a model of enwik8 does not know their ends.
+    (tmp_path / "lines.jsonl").write_text("".join(json.dumps({"text": text[i:i + 30]}) + "\n" for i in range(0, len(text), 30)))
+    lines_found = json.loads(run(*LANGUAGE, "--data", tmp_path / "lines.jsonl", "--json", data=data).stdout)
+    assert lines_found["loss"] == pytest.approx(found["loss"], abs=1e-6)
+    some = run(*LANGUAGE, "--data", tmp_path / "text.txt", "--tokens", 50, data=data)
+    assert "(49 bytes)" in some.stdout and "by position" in some.stdout
+
+
+def test_what_is_no_text_for_a_language_model_is_said(data, tmp_path):
+    (tmp_path / "one.txt").write_text("a")
+    (tmp_path / "zero.txt").write_bytes(b"a\0b")
+    refused(run(*LANGUAGE, "--data", tmp_path / "one.txt", data=data), "one.txt", "single byte")
+    refused(run(*LANGUAGE, "--data", tmp_path / "zero.txt", data=data), "zero.txt", "byte 0")
+    refused(run(*LANGUAGE, "--data", tmp_path / "none.txt", data=data), "none.txt")
+    refused(run(*LANGUAGE, "--data", tmp_path / "one.txt", "--set", "data.text=x", data=data), "--set", "language model")
 
 
 def test_expressions_are_read_as_the_model_reads_them(data, tmp_path):

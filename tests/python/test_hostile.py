@@ -204,7 +204,7 @@ def test_a_label_cannot_end_the_script_of_a_page(finished, tmp_path):
     folder = with_labels(finished, tmp_path / "run", [f"<!--<script>{i}" for i in range(10)])
     page = tmp_path / "page.html"
     assert run("explain", folder, "--text", "[MAX 1 2 ]", "--out", page).returncode == 0
-    assert "<" not in text_of_data(page) and data_of(page)["prediction"].startswith("<!--<script>")
+    assert "<" not in text_of_data(page) and data_of(page)["models"][0]["answers"][0].startswith("<!--<script>")
 
 
 def test_labels_of_data_are_quoted(tmp_path, data):

@@ -5,7 +5,7 @@ import json
 import random
 
 import pytest
-from program import refused, run
+from program import metrics, refused, run
 from safetensors.torch import load_file
 
 SMALL = ["model.width=16", "model.heads=2", "model.feedforward=16", "model.blocks=1", "model.max_length=48", "train.batch=16"]
@@ -140,6 +140,11 @@ def test_class_weights_help_the_rare_class(data, tmp_path):
     train(tmp_path / "balanced", source, *few_steps, "train.class_weights=balanced", data=data)
     assert by_label(tmp_path / "plain", data)["5"] == 0
     assert by_label(tmp_path / "balanced", data)["5"] > 0
+    [epoch] = [line for line in metrics(tmp_path / "balanced") if line["event"] == "epoch"]
+    rates = by_label(tmp_path / "balanced", data).values()
+    assert epoch["validation_weighted_accuracy"] == pytest.approx(sum(rates) / len(rates), abs=0.02)
+    assert metrics(tmp_path / "balanced")[-1]["best_validation_weighted_accuracy"] == epoch["validation_weighted_accuracy"]
+    assert "validation_weighted_accuracy" not in metrics(tmp_path / "plain")[-2]
     refused(run("train", "lm", "--out", tmp_path / "o", "--set", "train.class_weights=balanced", data=data), "for classifiers")
 
 

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """hkt report: one page that needs nothing else, opened in a browser where there is one."""
-import base64
 import json
 import pathlib
 import re
 import shutil
 import subprocess
 
-import numpy
 import pytest
 from browser import browser, needs_chromium, views  # noqa: F401
 from program import refused, run, train_arguments
@@ -225,68 +223,6 @@ def opened(page, width, profile):
     assert "CONSOLE" not in process.stderr, process.stderr
     assert 'data-ready="yes"' in process.stdout
     return re.sub(r"<script.*?</script>", "", process.stdout, flags=re.S)
-
-
-EXPRESSION = "[MAX 2 9 [MIN 4 7 ] 0 ]"
-
-
-def explained(runs, out, *arguments, name="hkt"):
-    process = run("explain", runs / name, "--out", out, *arguments, data=runs / "data")
-    assert process.returncode == 0, process.stderr
-    return process.stdout.splitlines()[0].split("\t")
-
-
-def test_an_explanation_says_what_predict_says(runs, tmp_path):
-    label, probability = explained(runs, tmp_path / "page.html", "--text", EXPRESSION)
-    predicted = run("predict", runs / "hkt", "--device", "cpu", data=runs / "data", input=EXPRESSION + "\n").stdout.split()
-    assert predicted[0] == label and float(predicted[1]) == pytest.approx(float(probability), abs=2e-4)
-    data = data_of(tmp_path / "page.html")
-    assert [token for token in data["tokens"]] == EXPRESSION.split()
-    head = data["blocks"][0]["heads"][0]
-    assert [level["rows"] for level in head["levels"]] == [len(data["tokens"]), -(-len(data["tokens"]) // 2), -(-len(data["tokens"]) // 4)]
-    attention = head["attention"]
-    values = [attention["low"] + (attention["high"] - attention["low"]) * b / 255 for b in base64.b64decode(attention["bytes"])]
-    rows = attention["rows"]
-    assert all(sum(values[i * rows:(i + 1) * rows]) == pytest.approx(1, abs=0.05) for i in range(rows))
-
-
-def test_an_image_is_explained_whole_and_as_an_image(tmp_path):
-    folder = tmp_path / "cifar-10-batches-bin"
-    folder.mkdir()
-    generator = numpy.random.default_rng(0)
-    (folder / "batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
-    for name in [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]:
-        records = generator.integers(0, 256, (20, 3073), dtype=numpy.uint8)
-        records[:, 0] = numpy.arange(20) % 10
-        (folder / f"{name}.bin").write_bytes(records.tobytes())
-    small = ["model.width=16", "model.heads=1", "model.feedforward=16", "train.epochs=1", f"data.source={folder}"]
-    process = run("train", "scifar", "--device", "cpu", "--out", tmp_path / "run", "--quiet", "--set", *small, data=tmp_path / "data")
-    assert process.returncode == 0, process.stderr
-    process = run("explain", tmp_path / "run", "--index", 3, "--out", tmp_path / "page.html", data=tmp_path / "data")
-    assert process.returncode == 0 and "the first" not in process.stderr, process.stderr
-    data = data_of(tmp_path / "page.html")
-    assert data["image"] is True and len(data["tokens"]) == 1024 and data["label"] == "class3"
-
-
-@pytest.mark.skipif(not chromium, reason="there is no browser here")
-@pytest.mark.parametrize("name", ["hkt", "standard"])
-def test_an_explanation_opens(runs, name, tmp_path):
-    explained(runs, tmp_path / "page.html", "--index", 3, name=name)
-    text = opened(tmp_path / "page.html", 1000, tmp_path / "profile")
-    maps = 7 if name == "hkt" else 5
-    assert text.count('role="img"') == maps and len(re.findall(r'class="main-svg"', text)) >= maps
-    assert "attends most to" in text
-
-
-def test_bad_explanations_are_refused(runs, tmp_path):
-    def explain(*arguments):
-        return run("explain", runs / "hkt", "--out", tmp_path / "x.html", *arguments, data=runs / "data")
-
-    refused(explain(), "--text", "--index")
-    refused(explain("--text", "[MAX 2", "--index", 1), "either")
-    refused(explain("--text", "[MAX 2"), "not a ListOps expression")
-    refused(explain("--index", 1000), "--index is 1000", "0 to 31")
-    assert not (tmp_path / "x.html").exists()
 
 
 def test_labels_and_folders_may_hold_anything(runs, tmp_path):

@@ -31,4 +31,13 @@ struct Streams {
 // that is no stream.
 Streams load_streams(const DataConfig& config, const Notify& notify = {});
 
+// All of a file or folder, read as the task lm reads it, for a model that has been trained on other data. Without the ends of
+// documents, the byte 0, for a model of enwik8, which has none. Throws std::invalid_argument, in one sentence, for a file that
+// training would refuse, or one of a single byte.
+struct FileStream {
+  Stream stream;
+  std::vector<std::string> notices;  // sentences for the user
+};
+FileStream load_file_stream(const std::string& file, Task trained_on, const Notify& notify = {});
+
 }  // namespace hkt::data

@@ -10,7 +10,7 @@ namespace hkt::report {
 // {"title", "answers": […], "runs": […], "comparisons": […], "published", "where"}, as the scripts in page/ read them.
 std::string page(const nlohmann::ordered_json& data);
 
-// The attention of a model on one input, as explain.js reads it.
+// What models did with one input, as explain/numbers.js says.
 std::string explanation(const nlohmann::ordered_json& data);
 
 }  // namespace hkt::report

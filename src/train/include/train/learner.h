@@ -24,6 +24,7 @@ namespace hkt::train {
 // What a model is judged by on validation.
 struct Quality {
   double accuracy = 0, loss = 0;
+  double weighted_accuracy = 0;  // each sequence counts as its class does in the loss
 };
 
 // Sums over predictions, one for each sequence or for each token, not means, so that tallies can be added.
@@ -35,7 +36,7 @@ struct Tally {
   double accuracy() const {
     return predictions > 0 ? static_cast<double>(correct) / static_cast<double>(predictions) : 0;
   }
-  Quality quality() const { return {accuracy(), mean_loss()}; }
+  Quality quality() const { return {accuracy(), mean_loss(), accuracy()}; }
   double bits() const { return mean_loss() / std::numbers::ln2; }  // per byte, of a language model
 };
 

@@ -30,6 +30,7 @@ struct StepProgress {  // within an epoch
 struct EpochResult {
   std::int64_t epoch;
   Tally train, validation;
+  Quality quality;  // on validation
   bool best;
 };
 
@@ -74,6 +75,7 @@ class Trainer {
   bool patience_is_over() const;
   std::vector<std::vector<std::vector<double>>> level_weights();
   nlohmann::ordered_json probed(nlohmann::ordered_json line);
+  bool is_weighted() const { return settings().class_weights != ClassWeights::none; }
   bool is_language() const { return identity_.config.model.kind == ModelKind::language; }
   double tokens_per_second() const;
   const TrainConfig& settings() const { return identity_.config.train; }

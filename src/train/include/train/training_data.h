@@ -29,7 +29,11 @@ class TrainingData {
   virtual std::int64_t steps_per_epoch() const = 0;
   // The batches of an epoch from number `first` on, prefetched; nothing after the last. They depend on seed and epoch alone.
   virtual NextBatch batches(std::int64_t epoch, std::int64_t first) const = 0;
-  virtual Tally validate(TransformerImpl& model, at::Device device) const = 0;
+  struct Validation {
+    Tally tally;
+    Quality quality;
+  };
+  virtual Validation validate(TransformerImpl& model, at::Device device) const = 0;
   virtual bool is_better(const Quality& first, const Quality& second) const = 0;
   // Of the classes in the loss, see Learner; undefined for all alike.
   virtual at::Tensor class_weights() const { return {}; }
