@@ -128,8 +128,9 @@ TEST_F(RowsCuda, RotaryPositionsMatchTheirDefinition) {
           int64_t heads = 0;
           for (const auto part : parts) heads += part;
           const auto rows = random({3, length, heads, width}, type);
-          const auto factors = at::randn({2 * length, width / 2}, rows.options().dtype(at::kComplexFloat).requires_grad(false))
-                                   .slice(0, 0, 2 * length, 2);
+          const auto factors =
+              at::randn({2 * length, width / 2}, rows.options().dtype(at::kComplexFloat).requires_grad(false))
+                  .slice(0, 0, 2 * length, 2);
           const auto ours = ops::rotary_cuda(rows, factors, parts);
           const auto rows64 = in_double(rows);
           const auto expected = turned(rows64, factors.to(at::kComplexDouble)).split_with_sizes(parts, 2);

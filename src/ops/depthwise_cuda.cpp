@@ -94,6 +94,8 @@ std::tuple<at::Tensor, at::Tensor> downsample_backward_cuda(const at::Tensor& gr
   return gradients(grad.contiguous(), with_adjacent_channels(x), weight.contiguous(), Form::downsampling);
 }
 
-at::Tensor short_convolution_cuda(const at::Tensor& x, const at::Tensor& weight) { return ShortConvolution::apply(x, weight); }
+at::Tensor short_convolution_cuda(const at::Tensor& x, const at::Tensor& weight) {
+  return ShortConvolution::apply(x, weight);
+}
 
 }  // namespace hkt::ops

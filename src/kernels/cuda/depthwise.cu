@@ -58,7 +58,8 @@ __device__ __forceinline__ void convolve(const Depthwise& p, int column, T* to, 
     for (int c = 0; c < count; ++c) weight[c] = stored[c] + (p.residual && tap == 0 ? 1 : 0);
 #pragma unroll
     for (int i = 0; i < rows_per_thread; ++i)
-      if (first + i < rows && has(first + i, tap)) add_product(sums[i], weight, load_packet<count>(input(first + i, tap)));
+      if (first + i < rows && has(first + i, tap))
+        add_product(sums[i], weight, load_packet<count>(input(first + i, tap)));
   }
 #pragma unroll
   for (int i = 0; i < rows_per_thread; ++i)
@@ -125,7 +126,8 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
       for (int r = 0; r < taps_at_once; ++r) {
         const std::int64_t from = p.step * row - (first_tap + r);
-        if (from >= 0 && first_tap + r < p.taps) add_product(sums[r], grad, load_packet<count>(x + from * p.x_row_stride));
+        if (from >= 0 && first_tap + r < p.taps)
+          add_product(sums[r], grad, load_packet<count>(x + from * p.x_row_stride));
       }
     }
   }
@@ -154,8 +156,8 @@ int part_count(const Device& device) { return device.sm_count * ctas_per_sm; }
 
 bool has_whole_packets(const Depthwise& p) {
   const int count = packet_elements(p.element);
-  return p.width % count == 0 && p.x_batch_stride % count == 0 && p.x_row_stride % count == 0 && is_packet_aligned(p.x) &&
-         is_packet_aligned(p.weight);
+  return p.width % count == 0 && p.x_batch_stride % count == 0 && p.x_row_stride % count == 0 &&
+         is_packet_aligned(p.x) && is_packet_aligned(p.weight);
 }
 
 }  // namespace
@@ -182,8 +184,8 @@ void depthwise_backward(const DepthwiseBackward& p, const Device& device, void* 
     const dim3 grid(parts, ceil_divide(packets, lanes), ceil_divide(p.taps, taps_at_once));
     launch(backward_weight_kernel<T, count>, grid, threads, 0, device.stream, p, partials, lanes);
     const int columns = p.taps * p.width;
-    launch(sum_kernel<T>, ceil_divide(columns, column_sum_columns), column_sum_threads, 0, device.stream, partials, parts,
-           columns, static_cast<T*>(p.grad_weight));
+    launch(sum_kernel<T>, ceil_divide(columns, column_sum_columns), column_sum_threads, 0, device.stream, partials,
+           parts, columns, static_cast<T*>(p.grad_weight));
   });
 }
 

@@ -316,8 +316,8 @@ void layer_norm_backward(const LayerNormBackward& problem, const Device& device,
     const int blocks = blocks_for<S>(problem, device);
     launch(problem.element == Element::bfloat16 ? backward_kernel<S, bfloat16> : backward_kernel<S, float>, blocks,
            threads, 0, device.stream, problem, partials);
-    launch(sum_kernel, ceil_divide(2 * problem.width, column_sum_columns), column_sum_threads, 0, device.stream, problem,
-           partials, blocks);
+    launch(sum_kernel, ceil_divide(2 * problem.width, column_sum_columns), column_sum_threads, 0, device.stream,
+           problem, partials, blocks);
   });
 }
 

@@ -24,7 +24,8 @@ __device__ __forceinline__ ColumnSum column_sum(const float* partials, int parts
   float sum = 0;
   if (column < columns) {
 #pragma unroll 4
-    for (int part = first; part < parts; part += 32) sum += partials[static_cast<std::int64_t>(part) * columns + column];
+    for (int part = first; part < parts; part += 32)
+      sum += partials[static_cast<std::int64_t>(part) * columns + column];
   }
   shared[first][place] = sum;
   __syncthreads();

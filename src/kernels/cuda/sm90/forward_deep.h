@@ -98,8 +98,8 @@ __device__ __forceinline__ void read_deep_row(uint4 (&to)[parts], const char* ro
 // 16 rows of the item's queries as the left operand of products, the thread's two of them at `place` and 8 further. Of a
 // level that is not there, zeros.
 template <int steps, class Parameters>
-__device__ __forceinline__ void read_deep_queries(std::uint32_t (&to)[steps][4], const Parameters& p,
-                                                  const Item& item, int tile, int place, int c) {
+__device__ __forceinline__ void read_deep_queries(std::uint32_t (&to)[steps][4], const Parameters& p, const Item& item,
+                                                  int tile, int place, int c) {
   uint4 halves[2][steps / 2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -153,8 +153,8 @@ __device__ __forceinline__ void read_next(uint4 (&to)[parts], DeepKey& key, bool
 // that of level 7. So what a thread needs of another one is always in the same register there. Levels that are not there are
 // zeros. Two half tiles are in flight at a time.
 template <class T, int width, int warps, DeepOrder order, class Parameters>
-__device__ __forceinline__ void make_deep_sums(float* slot, const Parameters& p, const Item& item,
-                                               int query_tile, int tiles, float factor = 1) {
+__device__ __forceinline__ void make_deep_sums(float* slot, const Parameters& p, const Item& item, int query_tile,
+                                               int tiles, float factor = 1) {
   static_assert(warps % 2 == 0);
   constexpr int parts = width / 32;
   // Nothing of this shall be kept in registers from one item to the next.
