@@ -60,7 +60,7 @@ std::optional<double> Run::best_validation() const {
   if (diverged()) return {};
   const auto end = train::read_metrics(directory().metrics()).back();
   if (is_language()) return end.value("best_validation_loss", 0.0) / std::numbers::ln2;
-  return end.value("best_validation_accuracy", 0.0);
+  return end.value("best_validation_weighted_accuracy", end.value("best_validation_accuracy", 0.0));
 }
 
 Run::Stage Run::next() const {

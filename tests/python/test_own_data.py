@@ -159,12 +159,15 @@ def test_a_linear_model_that_is_better_is_named(data, tmp_path):
 
 
 def test_a_sweep_over_texts_starts_from_weights_and_names_the_linear_model(data, tmp_path):
-    source = write_csv(tmp_path / "a.csv", reviews(200))
+    source = write_csv(tmp_path / "a.csv", reviews(200, rare=0.2))
     train(tmp_path / "first", source, "train.epochs=1", "train.learning_rate=1e-6", data=data)
     process = run("tune", "text", "--init", tmp_path / "first", "--jobs", 2, "--threads", 2, "--device", "cpu", "--out", tmp_path / "t",
                   "--grid", "train.learning_rate=0,1e-7", "--set", f"data.train={source}", "data.text=review", "data.label=stars",
-                  "train.epochs=1", data=data)
+                  "train.epochs=1", "train.class_weights=balanced", data=data)
     assert process.returncode == 0, process.stderr
     assert "a linear model of byte n-grams is better" in process.stderr
+    for one in json.loads((tmp_path / "t/tune.json").read_text())["runs"]:
+        end = metrics(tmp_path / "t" / one["name"])[-1]
+        assert one["best_validation"] == end["best_validation_weighted_accuracy"] != end["best_validation_accuracy"], "chosen as the loss counts"
     still = tmp_path / "t/learning_rate=0"
     assert load_file(still / "model.safetensors")["embedding.weight"].equal(load_file(tmp_path / "first/model.safetensors")["embedding.weight"])

@@ -29,7 +29,8 @@ struct Run {
   bool phased() const;
   bool examined() const;
   bool sampled() const;
-  // The accuracy of the best epoch, or the bits per byte of a language model's; nullopt if it diverged.
+  // Of the best epoch the accuracy, weighted by class where the loss is, or the bits per byte of a language model; nullopt if it
+  // diverged.
   std::optional<double> best_validation() const;
 
   enum class Stage : std::uint8_t { train, eval, phases, theory, sample, done };
