@@ -15,6 +15,7 @@
 #include "data/windows.h"
 #include "harness.h"
 #include "hkt/predictor.h"
+#include "language_config.h"
 #include "train/checkpoint.h"
 #include "train/language_score.h"
 
@@ -174,24 +175,9 @@ Config classifier(std::int64_t levels) {
   return config;
 }
 
-// As models/enwik8-hkt; one level is standard attention.
+// As models/enwik8-hkt.
 Config language_model(std::int64_t levels) {
-  Config config;
-  auto& model = config.model;
-  model.kind = ModelKind::language;
-  model.mask = Mask::causal;
-  model.positions = Positions::rotary;
-  model.filter = Filter::depthwise;
-  model.kernel_size = 4;
-  model.levels = levels;
-  model.width = 256;
-  model.blocks = 6;
-  model.feedforward = 1024;
-  model.biases = false;
-  model.dropout = 0;
-  model.max_length = 1024;
-  config.train.batch = 8;
-  return config;
+  return language_config({.heads = 4, .width = 256, .blocks = 6, .feedforward = 1024}, levels, 1024);
 }
 
 std::string name_of(std::int64_t levels) {

@@ -7,31 +7,15 @@
 #include "graph.h"
 #include "harness.h"
 #include "hkt/decoding.h"
+#include "language_config.h"
 #include "train/learner.h"
 
 namespace hkt::bench {
 namespace {
 
-// What the preset `lm` makes of this size; one level is standard attention with rotary positions.
+// What the preset `lm` makes of this size.
 Config large_model(std::int64_t levels, std::int64_t length) {
-  Config config;
-  auto& model = config.model;
-  model.kind = ModelKind::language;
-  model.mask = Mask::causal;
-  model.positions = Positions::rotary;
-  model.filter = Filter::depthwise;
-  model.kernel_size = 4;
-  model.levels = levels;
-  model.heads = 8;
-  model.width = 512;
-  model.blocks = 12;
-  model.feedforward = 2048;
-  model.biases = false;
-  model.dropout = 0;
-  model.vocab = 256;
-  model.max_length = length;
-  config.train.batch = 8;
-  return config;
+  return language_config({.heads = 8, .width = 512, .blocks = 12, .feedforward = 2048}, levels, length);
 }
 
 std::string name_of(std::int64_t levels) {

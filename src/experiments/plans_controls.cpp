@@ -72,15 +72,15 @@ double over_standard(Task task) {
 }
 constexpr double over_convolution = 1.1;
 
-void tune(std::vector<ProtocolModel>& models) {
-  for (auto& model : models) {
-    if (model.chosen_as.empty()) model.candidates = learning_rates();
+// Rates are chosen on validation and runs have these seeds; with the quick budget nothing is tuned, and one seed is enough.
+void choose_rates(Protocol& protocol, Budget budget, const std::vector<std::int64_t>& seeds) {
+  for (auto& model : protocol.models) {
+    if (budget == Budget::quick)
+      model.chosen_as.clear();
+    else if (model.chosen_as.empty())
+      model.candidates = learning_rates();
   }
-}
-
-// With the quick budget nothing is tuned.
-void untune(std::vector<ProtocolModel>& models) {
-  for (auto& model : models) model.chosen_as.clear();
+  if (budget != Budget::quick) protocol.seeds = seeds;
 }
 
 void side_by_side(Protocol& protocol, const ConfigDraft& hkt, Budget budget) {
@@ -103,12 +103,7 @@ void side_by_side(Protocol& protocol, const ConfigDraft& hkt, Budget budget) {
   models.push_back(variant(hkt, "level-1", "HKT, level 1 alone", {"model.weights=1"}, {"hkt"}));
   models.back().chosen_as = "hkt";
   protocol.linear = task == Task::imdb || task == Task::listops;
-  if (budget == Budget::quick) {
-    untune(models);
-    return;
-  }
-  tune(models);
-  protocol.seeds = five_seeds();
+  choose_rates(protocol, budget, five_seeds());
 }
 
 // Short convolutions of other kinds, sizes and places, at the rate that is best for the first.
@@ -129,12 +124,7 @@ void convolutions(Protocol& protocol, const ConfigDraft& hkt, Budget budget) {
   add("depthwise-2", "one weight for each feature, two taps", kind("depthwise", 2, "qk"));
   add("depthwise-4", "one weight for each feature, four taps", kind("depthwise", 4, "qk"));
   models.push_back(variant(hkt, "hkt", "HKT, " + levels_of(hkt), {}, {"dense-2"}));
-  if (budget == Budget::quick) {
-    untune(models);
-    return;
-  }
-  tune(models);
-  protocol.seeds = five_seeds();
+  choose_rates(protocol, budget, five_seeds());
 }
 
 // Random starts in training, and averaging over the phases of the coarse grids.
@@ -166,12 +156,7 @@ void curves(Protocol& protocol, const ConfigDraft& hkt, Budget budget) {
     for (const auto& baseline : model.baselines) more.baselines.push_back(baseline + "-4-times");
     models.push_back(more);
   }
-  if (budget == Budget::quick) {
-    untune(models);
-    return;
-  }
-  tune(models);
-  protocol.seeds = {0, 1, 2};
+  choose_rates(protocol, budget, {0, 1, 2});
 }
 
 // What leaving out level 0 costs a language model, at the rate of the preset.

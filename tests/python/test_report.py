@@ -4,7 +4,6 @@ import json
 import pathlib
 import re
 import shutil
-import subprocess
 
 import pytest
 from browser import browser, needs_chromium, views  # noqa: F401
@@ -12,7 +11,6 @@ from program import refused, run, train_arguments
 
 SMALL = ["data.min_tokens=40", "data.train_samples=64", "data.validation_samples=32", "data.test_samples=32", "train.epochs=2"]
 root = pathlib.Path(__file__).resolve().parents[2]
-chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +56,6 @@ def test_the_answer_comes_first_and_is_true(page, runs):
 def test_nothing_comes_from_elsewhere(page):
     text = page.read_text()
     assert not re.search(r'<(script|link|img)[^>]+(src|href)=', text)
-
-
-def opened(page, width, profile):
-    """What the browser made of the page, its scripts left out; nothing may have been said on its console."""
-    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},2000", "--virtual-time-budget=15000",
-               "--enable-logging=stderr", "--v=0", f"--user-data-dir={profile}", "--dump-dom", page.as_uri()]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert "CONSOLE" not in process.stderr, process.stderr
-    assert 'data-ready="yes"' in process.stdout
-    return re.sub(r"<script.*?</script>", "", process.stdout, flags=re.S)
 
 
 BAD_PAGE = """<!doctype html><html lang="en" data-ready="yes"><main><h1>A</h1><h3>skips</h3>
@@ -213,16 +201,6 @@ def test_a_score_of_another_model_or_a_damaged_one_is_left_out(runs, tmp_path):
         path.write_text(damaged)
         entry, said = reported()
         assert "score" not in entry and "score.json is not valid output of hkt eval" in said
-
-
-def opened(page, width, profile):
-    """What the browser made of the page, its scripts left out; nothing may have been said on its console."""
-    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},2000", "--virtual-time-budget=15000",
-               "--enable-logging=stderr", "--v=0", f"--user-data-dir={profile}", "--dump-dom", page.as_uri()]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert "CONSOLE" not in process.stderr, process.stderr
-    assert 'data-ready="yes"' in process.stdout
-    return re.sub(r"<script.*?</script>", "", process.stdout, flags=re.S)
 
 
 def test_labels_and_folders_may_hold_anything(runs, tmp_path):

@@ -1,12 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements, colours, their scales and their legends.
-
-function element(tag, text, options = {}) {
-  const made = document.createElement(tag);
-  if (text !== undefined && text !== null) made.textContent = text;
-  for (const [name, value] of Object.entries(options)) made.setAttribute(name, value);
-  return made;
-}
+// Colours, their scales and their legends.
 
 const theme = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const numbersOf = hex => [1, 3, 5].map(at => parseInt(hex.slice(at, at + 2), 16));

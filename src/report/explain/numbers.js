@@ -8,9 +8,6 @@
 // of a language model  next: {count, tokens [T, count], log [T, count], log_by_level [levels, T, count], came [T − 1],
 // came_by_level [levels, T − 1]}}], where}. Tokens are bytes and numbers float32, both as base64; log stands for natural logarithms
 // of probabilities.
-'use strict';
-
-const data = JSON.parse(document.getElementById('data').textContent);
 
 const bytesOf = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
 const floatsOf = text => new Float32Array(bytesOf(text).buffer);

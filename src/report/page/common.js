@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both pages are made of: elements, tables, colours, and plots, which are drawn when they come into view.
-const data = JSON.parse(document.getElementById('data').textContent);
+// What the report is made of: tables, colours, and plots, which are drawn when they come into view.
 const page = document.getElementById('page');
 const color = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const seriesColor = index => color('--c' + index % 8);
@@ -8,12 +7,6 @@ const dashes = ['solid', 'dash', 'dot', 'dashdot'];
 const dashOf = index => dashes[Math.floor(index / 8) % 4];  // once the colours have been used up
 const isNarrow = () => innerWidth < 600;
 
-function element(tag, text, options = {}) {
-  const made = document.createElement(tag);
-  if (text !== undefined) made.textContent = text;
-  for (const [name, value] of Object.entries(options)) made.setAttribute(name, value);
-  return made;
-}
 function add(parent, ...children) {
   parent.append(...children);
   return parent;
